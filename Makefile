@@ -1,0 +1,68 @@
+# Every target works on a fresh clone: `setup` makes .venv and the jars that are missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+N ?= 200
+ARGS ?=
+
+.PHONY: help setup demo test check fix simulate bench lock clean
+
+help: ## Show the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.stamp-install ## Make .venv with the command, and fill the cache of Kafka jars
+
+$(VENV)/.stamp-venv:
+	@echo "setup: making $(VENV)"
+	@for python in $${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			$$python -m venv $(VENV) && touch $@ && exit 0; \
+		fi; \
+	done; \
+	echo "setup: no Python 3.11 or newer found; install one or call make PYTHON=/path/to/python" >&2; \
+	exit 1
+
+$(VENV)/.stamp-packages: requirements-dev.txt | $(VENV)/.stamp-venv
+	@echo "setup: installing the pinned packages (half a minute the first time)"
+	@$(PIP) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.stamp-install: pyproject.toml $(VENV)/.stamp-packages
+	@$(PIP) --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all
+	@$(BIN)/statechannel demo $(ARGS)
+
+test: check ## Checks, then every test (ends with pytest's summary line)
+	@$(PY) -m pytest $(ARGS)
+
+check: setup ## Style, types and layers: the fast part of `make test`
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fix: setup ## Format, and mend what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+simulate: setup ## Deterministic simulation: make simulate N=20000
+	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)
+
+bench: setup ## The measurements of the documentation, each as a ratio in one run
+	@$(PY) -m tests.bench $(ARGS)
+
+lock: setup ## Pin requirements*.txt anew from requirements*.in
+	@$(COMPILE) requirements.in -o requirements.txt
+	@$(COMPILE) -c requirements.txt requirements-dev.in -o requirements-dev.txt
+	@$(COMPILE) requirements-java.in -o requirements-java.txt
+
+clean: ## Remove .venv and caches (not the jar cache)
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

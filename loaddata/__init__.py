@@ -1,0 +1,1 @@
+"""Load reports of brokers and bundles, and the views that placement reads."""

@@ -1,0 +1,1 @@
+"""Strategies that choose which bundles a loaded broker should let go, and where they go."""

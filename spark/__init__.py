@@ -1,0 +1,1 @@
+"""Spark jobs over the channel: history, replay and analysis, with the rules of the core."""
