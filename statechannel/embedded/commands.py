@@ -1,0 +1,84 @@
+"""The Java command lines: formatting a log folder, running the broker, the class archive.
+
+An AppCDS archive holds the parsed classes of an earlier run and halves the time to start. It only
+ever helps: Java checks it against itself and the class path, and goes on without it if it differs.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from statechannel.embedded.jars import cache_dir
+from statechannel.embedded.java import Java
+
+# A quick start matters more here than peak speed: the simple compiler, the simple collector.
+_FLAGS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+    "-Dlog4j2.disable.jmx=true",
+)
+_FORMAT_HEAP_MIB = 64
+
+
+def broker_command(
+    java: Java,
+    jars: Sequence[Path],
+    *,
+    heap_mib: int,
+    server_properties: Path,
+    log4j_properties: Path,
+    archive_to: Path | None = None,
+) -> list[str]:
+    """Return the command that runs the broker.
+
+    Args:
+        java: Runtime to use.
+        jars: Class path, in order.
+        heap_mib: Largest heap.
+        server_properties: The broker's configuration.
+        log4j_properties: Its logging configuration.
+        archive_to: Write a class archive there at exit, instead of using the one in the cache.
+    """
+    sharing = _use_archive(java, jars)
+    if archive_to is not None:
+        sharing = [f"-XX:ArchiveClassesAtExit={archive_to}"]
+    logging = f"-Dlog4j2.configurationFile={log4j_properties}"
+    return [
+        *_java(java, jars, heap_mib=heap_mib, extra=(*sharing, logging)),
+        "kafka.Kafka",
+        str(server_properties),
+    ]
+
+
+def format_command(java: Java, jars: Sequence[Path], *, server_properties: Path, cluster_id: str) -> list[str]:
+    """Return the command that prepares an empty log folder for a new cluster."""
+    # Without a logging configuration its errors go to the console, where they are wanted.
+    return [
+        *_java(java, jars, heap_mib=_FORMAT_HEAP_MIB, extra=_use_archive(java, jars)),
+        "kafka.tools.StorageTool",
+        "format",
+        f"--cluster-id={cluster_id}",
+        f"--config={server_properties}",
+    ]
+
+
+def archive_path(java: Java, jars: Sequence[Path]) -> Path:
+    """Return where the class archive for this runtime and these jars lies, or would lie."""
+    facts = "\n".join((str(java.executable), java.banner, *map(str, jars), *_FLAGS))
+    key = hashlib.sha256(facts.encode()).hexdigest()[:16]
+    return cache_dir() / "class-archives" / f"{key}.jsa"
+
+
+def _use_archive(java: Java, jars: Sequence[Path]) -> list[str]:
+    path = archive_path(java, jars)
+    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto"] if path.is_file() else []
+
+
+def _java(java: Java, jars: Sequence[Path], *, heap_mib: int, extra: Sequence[str]) -> list[str]:
+    # Jars one by one: an archive is refused for a class path with wildcards.
+    class_path = os.pathsep.join(map(str, jars))
+    return [str(java.executable), f"-Xmx{heap_mib}m", *_FLAGS, *extra, "-cp", class_path]

@@ -1,0 +1,27 @@
+"""What can go wrong with the embedded broker, each with a hint for the person at the keyboard."""
+
+from statechannel.errors import StateChannelError
+
+
+class EmbeddedKafkaError(StateChannelError):
+    """The embedded Kafka could not do what was asked."""
+
+
+class JavaUnavailableError(EmbeddedKafkaError):
+    """No Java runtime, or only ones that are too old for Kafka 4."""
+
+
+class JarsUnavailableError(EmbeddedKafkaError):
+    """The jars are missing, cannot be fetched, or are not the listed ones."""
+
+
+class BrokerStartError(EmbeddedKafkaError):
+    """The broker did not come up; the message carries the cause from its log."""
+
+
+class PortInUseError(BrokerStartError):
+    """Another program listens on the wanted port."""
+
+
+class AlreadyRunningError(BrokerStartError):
+    """A broker already runs on this data folder."""

@@ -1,0 +1,32 @@
+"""What can be chosen about an embedded broker; every default is explained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """Choices for one embedded broker.
+
+    Attributes:
+        heap_mib: Java heap. 128 serves millions of small records; more only helps page-heavy reads.
+        jars: Folder with the jars; None takes STATECHANNEL_KAFKA_JARS, else the user's cache.
+        start_timeout_s: Longest wait for the broker to serve. A killed broker needs about 4 s, a
+            busy machine several times that.
+        stop_timeout_s: Longest wait for a clean stop before the broker is killed.
+        min_free_bytes: Least free space on the disk of the data folder for a start: one log segment
+            of a topic plus the internal topics.
+        fast_cleaner: Wake the log cleaner every 0.2 s instead of 15 s, for tests that must see
+            compaction.
+        properties: Kafka properties that override the ones made here.
+    """
+
+    heap_mib: int = 128
+    jars: Path | None = None
+    start_timeout_s: float = 60.0
+    stop_timeout_s: float = 30.0
+    min_free_bytes: int = 64 * 1024 * 1024
+    fast_cleaner: bool = False
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

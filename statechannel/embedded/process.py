@@ -1,0 +1,128 @@
+"""The broker as a process: who it is, whether it lives, and how it ends. Always by pid."""
+
+import fcntl
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from statechannel.embedded.errors import AlreadyRunningError
+from statechannel.embedded.layout import BrokerRecord, Layout, read_record
+
+Lock = IO[str]
+
+# Two readings of one process's start time may differ by a clock tick or a clock adjustment.
+_START_TOLERANCE_S = 2.0
+_LOCK_TRIES = 10
+_LOCK_PAUSE_S = 0.05
+
+# Children that outlive the object that started them; Popen would warn about each and it is these
+# entries that reap them should this process live on.
+_detached: list[subprocess.Popen[bytes]] = []
+
+
+def take_lock(layout: Layout) -> Lock:
+    """Take the lock of a data folder. The broker inherits it and holds it until it dies.
+
+    Raises:
+        AlreadyRunningError: A living broker, or a start that is under way, holds it.
+    """
+    lock = layout.lock.open("a")
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # `is_locked` of another process may hold it for an instant.
+            time.sleep(_LOCK_PAUSE_S)
+        else:
+            return lock
+    lock.close()
+    raise AlreadyRunningError(
+        f"a Kafka broker already runs on {layout.folder}",
+        hint="use it, or stop it first (`statechannel kafka down`)",
+    )
+
+
+def is_locked(layout: Layout) -> bool:
+    """Tell whether a broker lives on a data folder, or is being started there."""
+    if not layout.lock.exists():
+        return False
+    with layout.lock.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def spawn(command: Sequence[str], *, folder: Path, console: Path, lock: Lock) -> psutil.Process:
+    """Start the broker in a session of its own, so that Ctrl-C in a terminal does not reach it."""
+    with console.open("wb") as output:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(lock.fileno(),),
+        )
+    _detached[:] = [earlier for earlier in _detached if earlier.poll() is None]
+    _detached.append(child)
+    return psutil.Process(child.pid)
+
+
+def find(layout: Layout) -> psutil.Process | None:
+    """Return the living broker of a data folder, or None.
+
+    A record may be stale: its process may be gone and its pid given to another program. So the
+    start time has to match too; and a broker whose start was cut short before the record was
+    written is recognised by its command line.
+    """
+    record = read_record(layout)
+    if record is not None and (recorded := _recorded_process(record)) is not None:
+        return recorded
+    if not is_locked(layout):
+        return None
+    wanted = str(layout.server_properties)
+    for process in psutil.process_iter():
+        try:
+            if wanted in process.cmdline() and "kafka.Kafka" in process.cmdline():
+                return process
+        except psutil.Error:
+            continue
+    return None
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether this very process still runs; reaps it if it was our child."""
+    try:
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            return True
+    except psutil.NoSuchProcess:
+        return False
+    for child in _detached:
+        child.poll()
+    return False
+
+
+def wait_gone(process: psutil.Process, timeout_s: float) -> bool:
+    """Wait until a process has ended; False if it still runs after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while is_alive(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _recorded_process(record: BrokerRecord) -> psutil.Process | None:
+    try:
+        process = psutil.Process(record.pid)
+        same = abs(process.create_time() - record.started_at_s) <= _START_TOLERANCE_S
+    except psutil.Error:
+        return None
+    return process if same and is_alive(process) else None

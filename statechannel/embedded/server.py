@@ -1,0 +1,287 @@
+"""One embedded Kafka broker: start, stop, kill, start again on the same port and data."""
+
+import base64
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from statechannel.embedded import commands, ports, process
+from statechannel.embedded.diagnosis import Cause, diagnose, read_since
+from statechannel.embedded.errors import BrokerStartError, EmbeddedKafkaError, PortInUseError
+from statechannel.embedded.jars import prepare_jars
+from statechannel.embedded.java import Java, find_java
+from statechannel.embedded.layout import (
+    LOOPBACK,
+    BrokerRecord,
+    Layout,
+    read_record,
+    write_configuration,
+    write_record,
+)
+from statechannel.embedded.options import BrokerOptions
+
+_STARTED = "Kafka Server started"
+_POLL_S = 0.02
+_FORMAT_TIMEOUT_S = 60.0
+_STARTS_ON_FREE_PORTS = 3
+
+Say = Callable[[str], None]
+
+
+class KafkaServer:
+    """A real Apache Kafka broker (KRaft, one node) on 127.0.0.1 with its data in a folder.
+
+    The broker is a process of its own and outlives this object; `with KafkaServer(folder)` stops it
+    at the end of the block. Another object, also in another process, made for the same folder finds
+    the running broker.
+
+    Args:
+        folder: Data folder; made if missing.
+        port: Port for clients. None keeps the folder's last port if it is free, else finds one.
+        options: Heap, time-outs, jars and properties.
+    """
+
+    def __init__(self, folder: Path, *, port: int | None = None, options: BrokerOptions | None = None) -> None:
+        self._layout = Layout(folder.resolve())
+        self._wanted_port = port
+        self._options = options or BrokerOptions()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self._layout.folder
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's own log."""
+        return self._layout.broker_log
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id, or None if it does not run."""
+        found = process.find(self._layout)
+        return None if found is None else found.pid
+
+    @property
+    def port(self) -> int:
+        """The port for clients: the running broker's, else that of the last start.
+
+        Raises:
+            EmbeddedKafkaError: There was no start yet.
+        """
+        record = read_record(self._layout)
+        if record is None:
+            raise EmbeddedKafkaError(f"no broker was ever started on {self.folder}", hint="start one first")
+        return record.port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for clients, `127.0.0.1:PORT`."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def is_ready(self) -> bool:
+        """Tell whether the broker lives and accepts connections."""
+        return self.pid is not None and ports.answers(self.port)
+
+    def start(self, *, say: Say = lambda _: None, archive_to: Path | None = None) -> None:
+        """Start the broker and return when it serves.
+
+        Args:
+            say: Receives a line for people before a long step (fetching the jars).
+            archive_to: Write a class archive there when the broker stops (see `warmup`).
+
+        Raises:
+            JavaUnavailableError: No Java 17 or newer.
+            JarsUnavailableError: The jars cannot be had, or are not the listed ones.
+            AlreadyRunningError: A broker runs on this folder.
+            PortInUseError: Somebody listens on the wanted port.
+            BrokerStartError: The broker ended or was not ready in time; the message has the cause.
+        """
+        java = find_java()
+        jars = prepare_jars(self._options.jars, say=say)
+        self._prepare_folder()
+        with process.take_lock(self._layout) as lock:
+            for attempt in range(1, _STARTS_ON_FREE_PORTS + 1):
+                try:
+                    self._start_once(java, jars, lock=lock, archive_to=archive_to)
+                except PortInUseError:
+                    # A port that was free a moment ago may be taken by now; a chosen one is final.
+                    if self._wanted_port is not None or attempt == _STARTS_ON_FREE_PORTS:
+                        raise
+                else:
+                    return
+
+    def stop(self) -> bool:
+        """Stop the broker in an orderly way; do nothing if it does not run.
+
+        Returns:
+            True if it did not run or stopped cleanly; False if it had to be killed after
+            `stop_timeout_s`. Nothing acknowledged is lost either way.
+        """
+        running = process.find(self._layout)
+        if running is None:
+            return True
+        _send(running.terminate)
+        # Java ends with status 143 after SIGTERM; the mark in the log folder tells a clean stop.
+        if process.wait_gone(running, self._options.stop_timeout_s):
+            return self._layout.clean_mark.exists()
+        self.kill()
+        return False
+
+    def kill(self) -> None:
+        """Kill the broker at once (signal 9), as a crash would; do nothing if it does not run."""
+        running = process.find(self._layout)
+        if running is None:
+            return
+        _send(running.kill)
+        if not process.wait_gone(running, self._options.stop_timeout_s):
+            raise EmbeddedKafkaError(
+                f"the broker (pid {running.pid}) survived signal 9",
+                hint="it probably hangs in a disk operation; look at the disk of the data folder",
+            )
+
+    def restart(self) -> None:
+        """Stop the broker if it runs and start it on the same port and data."""
+        self._wanted_port = self.port
+        self.stop()
+        self.start()
+
+    def _prepare_folder(self) -> None:
+        if "," in str(self.folder):
+            raise BrokerStartError(
+                f"{self.folder} cannot be the data folder: Kafka splits its setting at commas",
+                hint="choose a folder without a comma in its path",
+            )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            free_bytes = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise BrokerStartError(
+                f"the data folder {self.folder} cannot be made: {error.strerror}",
+                hint="choose another folder",
+            ) from error
+        if free_bytes < self._options.min_free_bytes:
+            mib = 1024 * 1024
+            raise BrokerStartError(
+                f"the disk of {self.folder} has only {free_bytes // mib} MiB left, and "
+                f"{self._options.min_free_bytes // mib} MiB are wanted",
+                hint="free some space, or choose a folder on another disk",
+            )
+
+    def _start_once(self, java: Java, jars: tuple[Path, ...], *, lock: process.Lock, archive_to: Path | None) -> None:
+        port, controller_port = self._choose_ports()
+        write_configuration(self._layout, port=port, controller_port=controller_port, options=self._options)
+        if not self._layout.meta_properties.exists():
+            self._format(java, jars)
+        command = commands.broker_command(
+            java,
+            jars,
+            heap_mib=self._options.heap_mib,
+            server_properties=self._layout.server_properties,
+            log4j_properties=self._layout.log4j_properties,
+            archive_to=archive_to,
+        )
+        log_offset = _size_bytes(self._layout.broker_log)
+        broker = process.spawn(command, folder=self.folder, console=self._layout.console, lock=lock)
+        record = BrokerRecord(broker.pid, broker.create_time(), port, controller_port)
+        write_record(self._layout, record)
+        self._wait_ready(broker, port, log_offset)
+
+    def _choose_ports(self) -> tuple[int, int]:
+        last = read_record(self._layout)
+        if self._wanted_port is not None:
+            ports.require_free(self._wanted_port)
+            port = self._wanted_port
+        elif last is not None and ports.is_free(last.port):
+            port = last.port
+        else:
+            port = ports.find_free()
+        return port, ports.find_free(other_than=port)
+
+    def _format(self, java: Java, jars: tuple[Path, ...]) -> None:
+        command = commands.format_command(
+            java,
+            jars,
+            server_properties=self._layout.server_properties,
+            cluster_id=_new_cluster_id(),
+        )
+        try:
+            answer = subprocess.run(
+                command,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=_FORMAT_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BrokerStartError(
+                f"preparing {self.folder} took longer than {_FORMAT_TIMEOUT_S:.0f} s",
+                hint="the machine is very busy, or its disk hangs; try again",
+            ) from error
+        if answer.returncode != 0:
+            cause = diagnose(answer.stderr, answer.stdout, log_path=self._layout.server_properties)
+            raise self._start_error("Kafka could not prepare its data folder", cause)
+
+    def _wait_ready(self, broker: psutil.Process, port: int, log_offset: int) -> None:
+        deadline = time.monotonic() + self._options.start_timeout_s
+        while True:
+            # Asked before the log is read: what a dying broker wrote last is then seen.
+            alive = process.is_alive(broker)
+            log = read_since(self._layout.broker_log, log_offset)
+            if alive and _STARTED in log and ports.answers(port):
+                return
+            timed_out = time.monotonic() > deadline
+            if timed_out or not alive:
+                break
+            time.sleep(_POLL_S)
+        console = read_since(self._layout.console, 0)
+        cause = diagnose(log, console, log_path=self._layout.broker_log)
+        if not alive:
+            raise self._start_error("the Kafka broker ended while starting", cause)
+        _send(broker.kill)
+        process.wait_gone(broker, self._options.stop_timeout_s)
+        waited = f"was not ready after {self._options.start_timeout_s:.0f} s"
+        raise self._start_error(f"the Kafka broker {waited} and was ended", cause)
+
+    def _start_error(self, what: str, cause: Cause) -> BrokerStartError:
+        kind = PortInUseError if cause.port_in_use else BrokerStartError
+        return kind(f"{what} (data folder {self.folder}): {cause.what}", hint=cause.hint)
+
+
+def _new_cluster_id() -> str:
+    while True:
+        identifier = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        # Kafka avoids ids that look like an option on a command line.
+        if not identifier.startswith("-"):
+            return identifier
+
+
+def _send(signal: Callable[[], None]) -> None:
+    try:
+        signal()
+    except psutil.NoSuchProcess:
+        return
+
+
+def _size_bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,68 @@
+"""Makes ready what the first start would wait for: the jars, and the class archive.
+
+`make setup` calls this module. A broker starts without the archive too, only more slowly.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from statechannel.embedded import commands
+from statechannel.embedded.errors import BrokerStartError, EmbeddedKafkaError
+from statechannel.embedded.jars import find_jars, prepare_jars
+from statechannel.embedded.java import find_java
+from statechannel.embedded.options import BrokerOptions
+from statechannel.embedded.server import KafkaServer
+
+Say = Callable[[str], None]
+
+
+def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) -> None:
+    """Fill the cache with the jars and the class archive; quick if both are there.
+
+    Raises:
+        JavaUnavailableError: No Java 17 or newer.
+        JarsUnavailableError: The jars cannot be had, or are not the listed ones.
+    """
+    chosen = options or BrokerOptions()
+    java = find_java()
+    jars = prepare_jars(chosen.jars, say=say)
+    archive = commands.archive_path(java, jars)
+    if archive.exists():
+        return
+    say("starting Kafka once to make its later starts quick")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="warmup-", dir=archive.parent) as scratch:
+        fresh = Path(scratch) / archive.name
+        try:
+            server = KafkaServer(Path(scratch) / "data", options=chosen)
+            server.start(archive_to=fresh)
+            server.stop()
+        except BrokerStartError as error:
+            say(f"that did not work, later starts will take longer: {error}")
+        if fresh.exists():
+            # In one step, since another start may look for it at this moment.
+            fresh.replace(archive)
+
+
+def is_prepared(options: BrokerOptions | None = None) -> bool:
+    """Tell whether the jars are in place, so that a start needs no network."""
+    return find_jars(options.jars if options else None) is not None
+
+
+def main() -> int:
+    """Prepare the cache and say what happens; returns the exit status."""
+    began_s = time.monotonic()
+    try:
+        prepare(say=lambda line: print(f"setup: {line}", flush=True))
+    except EmbeddedKafkaError as error:
+        print(f"setup: {error}\nhint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    print(f"setup: Kafka is ready to start ({time.monotonic() - began_s:.1f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

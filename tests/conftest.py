@@ -1,0 +1,69 @@
+"""Fixtures for every test: a real Kafka, and what the summary says about it."""
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statechannel.embedded import KafkaServer
+from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
+
+_LANE = "kafka-lane"
+_lane_of_this_process = pytest.StashKey[str]()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Kafka]:
+    """A Kafka that all tests of the session share; use `topic_prefix` to stay apart.
+
+    It comes from STATECHANNEL_TEST_BOOTSTRAP, else the embedded broker, else a container. Without
+    any of them the tests that want it fail.
+    """
+    with shared_kafka(tmp_path_factory.mktemp("kafka")) as found:
+        pytestconfig.stash[_lane_of_this_process] = found.lane
+        yield found
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[KafkaServer]:
+    """An embedded broker of this test's own, running, which it may stop, kill and start again."""
+    server = KafkaServer(tmp_path / "own-kafka", options=embedded_options())
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def topic_prefix(request: pytest.FixtureRequest) -> str:
+    """A prefix for the names of this test's topics that no other test has."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:40]
+    return f"{readable}-{secrets.token_hex(4)}"
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Note on which Kafka a test ran; user properties also travel from xdist's workers."""
+    names: list[str] = getattr(item, "fixturenames", [])
+    if "kafka" in names:
+        if _lane_of_this_process not in item.config.stash:
+            return  # none was found: the test has failed
+        item.user_properties.append((_LANE, item.config.stash[_lane_of_this_process]))
+    elif item.get_closest_marker("kafka") is not None:
+        item.user_properties.append((_LANE, "embedded brokers of their own"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count what ran on which Kafka, so that nothing can be missing unnoticed."""
+    lanes: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport) and report.when == "teardown":
+                lanes.update(value for name, value in report.user_properties if name == _LANE)
+    for lane, count in sorted(lanes.items()):
+        terminalreporter.write_line(f"real Kafka: {count} test{'s' * (count > 1)} ran on {lane}")
+    if not lanes:
+        terminalreporter.write_line("real Kafka: no test of this run used one")

@@ -1,0 +1,74 @@
+"""`up`, `down` and `status` work by data folder alone, from any process, whatever is left there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from statechannel.embedded import AlreadyRunningError, down, status, up
+from statechannel.embedded.detached import BrokerState
+from tests.support.kafka_lanes import embedded_options
+
+
+def test_up_status_down(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka"
+    assert status(folder).state is BrokerState.STOPPED
+    assert not folder.exists(), "looking must not make the folder"
+    started, fresh = up(folder, options=embedded_options())
+    try:
+        assert fresh
+        assert started.state is BrokerState.RUNNING
+        assert started.pid is not None
+        again, fresh_again = up(folder, options=embedded_options())
+        assert not fresh_again
+        assert (again.pid, again.bootstrap_servers) == (started.pid, started.bootstrap_servers)
+        assert started.bootstrap_servers is not None
+        other_port = int(started.bootstrap_servers.rpartition(":")[2]) + 1
+        with pytest.raises(AlreadyRunningError, match=str(started.bootstrap_servers)):
+            up(folder, port=other_port, options=embedded_options())
+    finally:
+        assert down(folder)
+    assert status(folder).state is BrokerState.STOPPED
+    assert status(folder).bootstrap_servers == started.bootstrap_servers
+    assert not down(folder), "nothing is left to stop"
+
+
+def test_broker_outlives_the_process_that_started_it(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka"
+    script = "import sys, pathlib; from statechannel.embedded import up; up(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", script, str(folder)], check=True, timeout=120)
+    try:
+        assert status(folder).state is BrokerState.RUNNING
+    finally:
+        assert down(folder)
+    assert (folder / "log" / ".kafka_cleanshutdown").exists()
+
+
+def test_lost_record_does_not_hide_a_running_broker(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka"
+    started, _ = up(folder, options=embedded_options())
+    try:
+        (folder / "broker.json").unlink()
+        assert status(folder).pid == started.pid
+    finally:
+        assert down(folder)
+    assert started.pid is not None
+    assert not psutil.pid_exists(started.pid)
+
+
+def test_reused_pid_is_never_signalled(tmp_path: Path) -> None:
+    # The record of a broker that is long gone names the pid of an innocent process: this one.
+    record = {"pid": os.getpid(), "started_at_s": 1.0, "port": 1, "controller_port": 2}
+    (tmp_path / "broker.json").write_text(json.dumps(record))
+    assert status(tmp_path).state is BrokerState.STOPPED
+    assert not down(tmp_path)
+
+
+def test_damaged_record_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "broker.json").write_text('{"pid": "x"')
+    assert status(tmp_path).state is BrokerState.STOPPED
+    assert status(tmp_path).bootstrap_servers is None
