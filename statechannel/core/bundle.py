@@ -1,0 +1,167 @@
+"""Names and ring arithmetic: keys of the channel, hash ranges, and which bundle a topic falls into.
+
+Source: Pulsar's `NamespaceBundleFactory` and `NamespaceBundles` (boundaries, CRC-32 of the full topic name) and
+protocol section 2 (keys, partitions).
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FULL_LOWER = 0x00000000
+FULL_UPPER = 0xFFFFFFFF
+MAX_CHILDREN = 32_768
+DEFAULT_BUNDLES = 4
+
+_NAME = r"[A-Za-z0-9_=:.\-]{1,128}"
+_RANGE = r"0x([0-9a-f]{8})_0x([0-9a-f]{8})"
+_NAMESPACE = re.compile(rf"({_NAME})/({_NAME})", re.ASCII)
+_BUNDLE = re.compile(rf"({_NAME}/{_NAME})/({_RANGE})", re.ASCII)
+_RANGE_ONLY = re.compile(_RANGE, re.ASCII)
+_KEY = re.compile(rf"({_NAME}/{_NAME})(?:/({_RANGE}))?".encode(), re.ASCII)
+_TOPIC = re.compile(rf"(?:(persistent|non-persistent)://)?({_NAME}/{_NAME})/(.+)", re.ASCII)
+
+
+class KeyParts(NamedTuple):
+    """A well-formed namespace key (`lower` is -1) or bundle key, taken apart."""
+
+    namespace: str
+    lower: int
+    upper: int
+
+    @property
+    def is_namespace(self) -> bool:
+        """Whether this is the key of a namespace."""
+        return self.lower < 0
+
+
+def parse_key(key: bytes) -> KeyParts | None:
+    """Take a key apart by its letters only; None for a key of no known form (control keys are not looked at here)."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return None
+    namespace, whole_range, lower, upper = match.groups()
+    if whole_range is None:
+        return KeyParts(namespace.decode(), -1, -1)
+    return KeyParts(namespace.decode(), int(lower, 16), int(upper, 16))
+
+
+def range_name(lower: int, upper: int) -> str:
+    """Name of a hash range: `0xLLLLLLLL_0xUUUUUUUU`, lower-closed, upper-open but at the end of the ring."""
+    return f"0x{lower:08x}_0x{upper:08x}"
+
+
+def bundle_key(namespace: str, lower: int, upper: int) -> str:
+    """Key of a bundle."""
+    return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
+
+
+def parse_range(text: str) -> tuple[int, int] | None:
+    """Bounds of a range string, judged by its letters only; None if it is not one."""
+    match = _RANGE_ONLY.fullmatch(text)
+    return None if match is None else (int(match.group(1), 16), int(match.group(2), 16))
+
+
+def is_namespace(text: str) -> bool:
+    """Whether the text is a well-formed `tenant/namespace`."""
+    return _NAMESPACE.fullmatch(text) is not None
+
+
+def is_bundle(text: str) -> bool:
+    """Whether the text is a well-formed bundle key."""
+    return _BUNDLE.fullmatch(text) is not None
+
+
+def split_topic(topic: str) -> tuple[str, str] | None:
+    """Namespace and full name of a topic, or None if it names no namespace.
+
+    `tenant/namespace/topic` means `persistent://tenant/namespace/topic`, as in Pulsar's `TopicName`.
+    """
+    match = _TOPIC.fullmatch(topic)
+    if match is None:
+        return None
+    domain, namespace, local = match.groups()
+    return namespace, f"{domain or 'persistent'}://{namespace}/{local}"
+
+
+def topic_hash(full_name: str) -> int:
+    """Place of a topic on the ring: zlib CRC-32 of the full name, as Pulsar's default `NamespaceBundleFactory`."""
+    return crc32(full_name.encode())
+
+
+@lru_cache(maxsize=65_536)
+def partition_of(namespace: str, partitions: int) -> int:
+    """The one partition that holds all keys of a namespace."""
+    return crc32(namespace.encode()) % partitions
+
+
+def namespace_bounds(count: int) -> list[int]:
+    """`count + 1` bounds of a new namespace: steps of `2^32 / count` rounded down, as Pulsar's `PoliciesUtil.getBundles`.
+
+    Raises:
+        ValueError: The count is out of bounds.
+    """
+    if not 1 <= count <= MAX_CHILDREN:
+        raise ValueError(f"a namespace has 1 to {MAX_CHILDREN} bundles, not {count}")
+    step = (1 << 32) // count
+    return [*(step * index for index in range(count)), FULL_UPPER]
+
+
+def even_bounds(count: int, lower: int, upper: int) -> list[int]:
+    """`count + 1` bounds that divide a range evenly, as Pulsar's `range_equally_divide` (steps are rounded down).
+
+    Raises:
+        ValueError: The range is too small for so many parts, or the count is out of bounds.
+    """
+    if not 1 <= count <= MAX_CHILDREN:
+        raise ValueError(f"a range is divided into 1 to {MAX_CHILDREN} parts, not {count}")
+    step = (upper - lower) // count
+    if step < 1:
+        raise ValueError(f"{range_name(lower, upper)} is too small for {count} parts")
+    return [*(lower + index * step for index in range(count)), upper]
+
+
+def bounds_at(lower: int, upper: int, positions: Iterable[int]) -> list[int]:
+    """Bounds of the parts of a range that is cut at the given hashes.
+
+    Raises:
+        ValueError: A position lies outside the range, on its edge, or is named twice; or there is none.
+    """
+    cuts = sorted(positions)
+    if not cuts:
+        raise ValueError("a split needs at least one position")
+    bounds = [lower, *cuts, upper]
+    for left, right in zip(bounds, bounds[1:], strict=False):
+        if left >= right:
+            raise ValueError(f"split positions must lie inside {range_name(lower, upper)}, each once: 0x{right:08x}")
+    return bounds
+
+
+def bounds_of(children: Sequence[str]) -> array[int] | None:
+    """Bounds of contiguous, non-empty child ranges in order; None where they are anything else."""
+    bounds = array("I")
+    end = -1
+    for child in children:
+        parsed = parse_range(child)
+        if parsed is None:
+            return None
+        lower, upper = parsed
+        if lower >= upper or (end >= 0 and lower != end):
+            return None
+        if end < 0:
+            bounds.append(lower)
+        bounds.append(upper)
+        end = upper
+    return bounds if end >= 0 else None
+
+
+def children_of(bounds: Sequence[int]) -> list[str]:
+    """Range names between neighbouring bounds."""
+    return [range_name(bounds[index], bounds[index + 1]) for index in range(len(bounds) - 1)]

@@ -1,0 +1,144 @@
+"""What may happen to an engine: the inputs of `Engine.step`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from statechannel.core.commands import Command
+
+
+class Topic(StrEnum):
+    """The topics of a channel, by role; the adapter knows their names."""
+
+    CHANNEL = "channel"
+    REGISTRY = "registry"
+    REQUESTS = "requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The two clocks at one moment.
+
+    Attributes:
+        mono_s: Monotonic seconds; every deadline and age is measured with it.
+        wall_ms: Milliseconds since 1970; only ever shown to people and used in ids.
+    """
+
+    mono_s: float
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOpened:
+    """A reader starts, or starts over, at the beginning of a partition.
+
+    Attributes:
+        first_offset: Low watermark of the partition when it was opened.
+        end_offset: High watermark (next offset to be written) when it was opened.
+    """
+
+    topic: Topic
+    partition: int
+    first_offset: int
+    end_offset: int
+
+
+class RecordRead(NamedTuple):
+    """One record, in log order. `timestamp_ms` is the log's own time (LogAppendTime).
+
+    A named tuple, because replay makes one for every record of the log and it costs a third of a frozen dataclass.
+    """
+
+    topic: Topic
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class PositionReached:
+    """Everything below `position` has been delivered, whether or not records are left there."""
+
+    topic: Topic
+    partition: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBroken:
+    """The partition is no longer the one that was opened: re-created, or it ends before the reader's position."""
+
+    topic: Topic
+    partition: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Delivery report of an append: the log has it at `offset`. `session` names the producer session."""
+
+    token: int
+    offset: int
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """Delivery report of an append that ended in an error.
+
+    Attributes:
+        never_written: True only if the client knows that the record never left it (refused before sending, purged from
+            the queue); otherwise the outcome is unknown.
+    """
+
+    token: int
+    error: str
+    session: int
+    never_written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipChanged:
+    """The election gave or took the leader's seat."""
+
+    elected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HookFinished:
+    """A hook of the embedding broker returned (`error` None) or raised."""
+
+    hook_id: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReceived:
+    """A caller asks for something; the answer is a `Complete` effect with the same token."""
+
+    token: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; nothing else happened."""
+
+
+Input = (
+    PartitionOpened
+    | RecordRead
+    | PositionReached
+    | PartitionBroken
+    | Appended
+    | AppendFailed
+    | LeadershipChanged
+    | HookFinished
+    | CommandReceived
+    | Tick
+)

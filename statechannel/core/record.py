@@ -1,0 +1,77 @@
+"""A record of the channel after decoding (formats page, "Kafka record")."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from statechannel.core.bundle import bounds_of
+from statechannel.core.states import State
+
+if TYPE_CHECKING:
+    from array import array
+
+FORMAT = 1
+
+
+class Kind(StrEnum):
+    """What a record wants."""
+
+    PROPOSAL = "proposal"
+    ASSERT = "assert"
+    HEARTBEAT = "heartbeat"
+
+
+class Record:
+    """A decoded record. Fields that its kind and state do not have keep their defaults.
+
+    A plain slotted class, not a frozen dataclass: replay makes one for every record. Nobody changes it after decoding.
+
+    Attributes:
+        base: Id of the accepted record built on (proposal) or restated (assert, the field `asserts`).
+        raw: The JSON object as read, for the fields that are never judged.
+    """
+
+    __slots__ = (
+        "base",
+        "broker",
+        "children",
+        "clean_to",
+        "covers",
+        "forced",
+        "from_",
+        "id",
+        "incarnation",
+        "kind",
+        "raw",
+        "state",
+        "to",
+        "version",
+    )
+
+    def __init__(
+        self, kind: Kind, record_id: str, covers: int, broker: str, incarnation: str, raw: dict[str, Any]
+    ) -> None:
+        self.kind = kind
+        self.id = record_id
+        self.covers = covers
+        self.broker = broker
+        self.incarnation = incarnation
+        self.raw = raw
+        self.version = -1
+        self.base: str | None = None
+        self.state = State.ABSENT
+        self.from_: str | None = None
+        self.to: str | None = None
+        self.children: list[str] | None = None
+        self.forced = False
+        self.clean_to = -1
+
+    def bounds(self) -> array[int] | None:
+        """Bounds of the children, or None where they are not contiguous."""
+        return None if self.children is None else bounds_of(self.children)
+
+    def text(self, name: str) -> str | None:
+        """A field that is for people only: its value if it is a string, else None."""
+        value = self.raw.get(name)
+        return value if isinstance(value, str) else None

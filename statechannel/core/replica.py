@@ -1,0 +1,245 @@
+"""One partition as a member reads it: joining, caught up, or stopped (protocol section 5)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from statechannel.core import codec
+from statechannel.core.joiner import Joiner
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement, View
+
+if TYPE_CHECKING:
+    from statechannel.core.inputs import RecordRead
+
+
+class Phase(StrEnum):
+    """How far a reader has come."""
+
+    CLOSED = "closed"  # not opened yet, or opened anew
+    READING = "reading"  # to the end as of the start
+    WAITING = "waiting"  # for a heartbeat that vouches for what was read
+    CAUGHT_UP = "caught-up"
+    START_OVER = "start-over"  # wants to be opened again from the beginning
+    STOPPED = "stopped"  # a newer format
+    BROKEN = "broken"  # the topic is not the one that was opened
+
+
+class Replica:
+    """Reader of one partition.
+
+    A log without gaps from offset 0 is judged strictly from the start; at the first gap the reader starts over leniently.
+
+    Attributes:
+        view: Accepted state; only to be believed while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
+        why: A sentence on the last change of phase.
+        newer_format: The format that stopped the reader.
+        timestamp_ms: Log time of the newest record read.
+    """
+
+    def __init__(self, partition: int, partitions: int, *, compaction_lag_s: float, kept_records_max: int) -> None:
+        self.partition = partition
+        self.partitions = partitions
+        self.phase = Phase.CLOSED
+        self.view = View(partition, partitions)
+        self.why = ""
+        self.newer_format = 0
+        self.timestamp_ms = 0
+        self.position = 0
+        self.end_offset = 0
+        self._half_lag_s = compaction_lag_s / 2
+        self._kept_max = kept_records_max
+        self._lenient = False
+        self._joiner: Joiner | None = None
+        self._kept: list[RecordRead] = []
+        self._opened_at_s = 0.0
+        self._last_gap = 0
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the view may be acted on."""
+        return self.phase is Phase.CAUGHT_UP
+
+    @property
+    def applied(self) -> int:
+        """Offset through which everything was taken in."""
+        return self.position - 1
+
+    def opened(self, now_s: float, first_offset: int, end_offset: int) -> None:
+        """The partition is read from its beginning, (again)."""
+        self._opened_at_s = now_s
+        self.position = 0
+        self._last_gap = 0
+        self._kept = []
+        self.end_offset = end_offset
+        self._joiner = None
+        self.phase = Phase.READING
+        if self._lenient or first_offset > 0:
+            self._begin_lenient()
+        else:
+            self.view = View(self.partition, self.partitions)
+        self._advance(now_s)
+
+    def _begin_lenient(self) -> None:
+        self._lenient = True
+        self._joiner = Joiner(self.partition, self.partitions)
+
+    def read(self, now_s: float, record: RecordRead) -> Judgement | None:
+        """Take in one record; a judgement only where this reader is caught up."""
+        if self.phase is Phase.CAUGHT_UP:
+            return self._read_strictly(record)
+        if self.phase not in (Phase.READING, Phase.WAITING):
+            return None
+        if record.offset < self.position:
+            self._break(f"offset {record.offset} follows offset {self.position - 1}")
+            return None
+        if record.offset > self.position and not self._gap(record.offset):
+            return None
+        self.position = record.offset + 1
+        self.timestamp_ms = record.timestamp_ms
+        if self.phase is Phase.WAITING:
+            self._keep(record)
+            return None
+        if self._joiner is not None:
+            self._joiner.read(record.offset, record.key, record.value)
+            if self._joiner.stopped:
+                self._stop(self._joiner.stopped, record.offset)
+                return None
+        else:
+            judgement = self.view.read(record.offset, record.key, record.value)
+            if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+                self._stop(judgement.format, record.offset)
+                return None
+        self._advance(now_s)
+        return None
+
+    def _read_strictly(self, record: RecordRead) -> Judgement | None:
+        if record.offset != self.position:
+            if record.offset < self.position:
+                self._break(f"offset {record.offset} follows offset {self.position - 1}")
+            else:
+                self._start_over(
+                    f"offsets {self.position} to {record.offset - 1} were cleaned before this reader came to them"
+                )
+            return None
+        judgement = self.view.read(record.offset, record.key, record.value)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            self._stop(judgement.format, record.offset)
+            return judgement
+        self.position = record.offset + 1
+        self.timestamp_ms = record.timestamp_ms
+        return judgement
+
+    def reached(self, now_s: float, position: int) -> None:
+        """Everything below `position` was delivered; what is missing below it was cleaned away."""
+        if position <= self.position:
+            return
+        if self.phase is Phase.CAUGHT_UP:
+            self._start_over(f"offsets {self.position} to {position - 1} were cleaned before this reader came to them")
+        elif self.phase in (Phase.READING, Phase.WAITING) and self._gap(position):
+            self.position = position
+            if self.phase is Phase.READING:
+                self._advance(now_s)
+
+    def _gap(self, offset: int) -> bool:
+        """Offsets from `position` up to `offset` are missing; False if the reader has to start over for it."""
+        if self._joiner is None:
+            if self.position > 0:
+                self._start_over(f"offsets {self.position} to {offset - 1} are missing: the log was cleaned")
+                return False
+            self._begin_lenient()
+        self._last_gap = offset
+        return True
+
+    def _advance(self, now_s: float) -> None:
+        if self.position < self.end_offset:
+            if now_s - self._opened_at_s > self._half_lag_s:
+                self._start_over("reading took longer than half of the compaction lag")
+            return
+        if self._joiner is None:
+            self._catch_up("no gaps from offset 0: judged strictly from the start")
+        elif now_s - self._opened_at_s > self._half_lag_s:
+            self._start_over("reading took longer than half of the compaction lag")
+        else:
+            self.phase = Phase.WAITING
+            self.why = (
+                f"read to offset {self.end_offset - 1}; waiting for a heartbeat with clean_to >= {self.end_offset - 1}"
+            )
+
+    def _keep(self, record: RecordRead) -> None:
+        self._kept.append(record)
+        if len(self._kept) > self._kept_max:
+            self._start_over(f"more than {self._kept_max} records came while waiting for a clean heartbeat")
+            return
+        if record.key == codec.HEARTBEAT_KEY:
+            heartbeat = codec.decode_heartbeat(record.value)
+            if heartbeat is None or not heartbeat.clean_to < record.offset:
+                return
+            # A gap above clean_to would leave a hole in what must be judged strictly.
+            if heartbeat.clean_to >= max(self.end_offset, self._last_gap) - 1:
+                self._switch(heartbeat.clean_to)
+
+    def _switch(self, clean_to: int) -> None:
+        kept, self._kept = self._kept, []
+        joiner = self._joiner
+        if joiner is None:
+            return
+        later = []
+        for record in kept:
+            if record.offset > clean_to:
+                later.append(record)
+                continue
+            joiner.read(record.offset, record.key, record.value)
+            if joiner.stopped:
+                self._stop(joiner.stopped, record.offset)
+                return
+        self.view = joiner.view()
+        self._catch_up(f"a heartbeat vouched for everything through offset {clean_to}")
+        for record in later:
+            judgement = self.view.read(record.offset, record.key, record.value)
+            if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+                self._stop(judgement.format, record.offset)
+                return
+
+    def assume(self) -> list[str]:
+        """Cold start: take what was read for the truth; the keys that have to be asserted."""
+        joiner = self._joiner
+        if joiner is None:
+            return []
+        for record in self._kept:
+            joiner.read(record.offset, record.key, record.value)
+            if joiner.stopped:
+                self._stop(joiner.stopped, record.offset)
+                return []
+        self.view = joiner.view()
+        self._catch_up("cold start: what was read is taken for the truth")
+        return [key.decode() for key in joiner.last]
+
+    def _catch_up(self, why: str) -> None:
+        self.phase = Phase.CAUGHT_UP
+        self.why = why
+        self._joiner = None
+        self._kept = []
+
+    def _start_over(self, why: str) -> None:
+        self.phase = Phase.START_OVER
+        self.why = why
+        self._lenient = True
+        self._joiner = None
+        self._kept = []
+
+    def _stop(self, newer_format: int, offset: int) -> None:
+        self.phase = Phase.STOPPED
+        self.newer_format = newer_format
+        self.why = (
+            f"offset {offset} of partition {self.partition} is written in format {newer_format}; upgrade to read on"
+        )
+
+    def broken(self, why: str) -> None:
+        """The adapter saw that the topic is not the one that was opened."""
+        self._break(why)
+
+    def _break(self, why: str) -> None:
+        self.phase = Phase.BROKEN
+        self.why = why

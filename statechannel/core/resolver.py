@@ -1,0 +1,117 @@
+"""The resolver: first valid wins. One record against one accepted state gives one verdict, and nothing else is looked at.
+
+Every reader of the log imports this; it changes nothing. The order of the checks is part of the protocol (formats page,
+"Verdicts, in this order"). Upstream: `ServiceUnitStateDataConflictResolver.shouldKeepLeft`, whose gaps (a version gap
+waives all checks, a tombstone is always valid) are closed here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statechannel.core.record import Kind, Record
+from statechannel.core.states import FORCED, MOVES, Need, State, Who
+from statechannel.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from statechannel.core.keys import KeyState
+
+
+def judge(record: Record, accepted: KeyState) -> Verdict:
+    """Verdict on a decoded proposal or assert on a key of this partition."""
+    if record.kind is Kind.ASSERT:
+        return Verdict.ASSERT_EQUAL if _restates(record, accepted) else Verdict.ASSERT_STALE
+    if accepted.state is None:
+        return _first(record, accepted)
+    if record.id == accepted.record_id and not accepted.derived:
+        return Verdict.DUPLICATE
+    expected = accepted.version + 1
+    if accepted.state is State.ACTIVE and record.state is State.DELETED and accepted.ring is not None:
+        expected = accepted.ring.highest + 1
+    if record.version != expected:
+        return Verdict.STALE_VERSION if record.version < expected else Verdict.VERSION_GAP
+    if record.base != accepted.accepted_id:
+        return Verdict.WRONG_BASE
+    return _namespace_move(record, accepted) if accepted.is_namespace else _bundle_move(record, accepted)
+
+
+def _first(record: Record, accepted: KeyState) -> Verdict:
+    """A proposal on a key that does not exist: only a namespace can begin, at any version from 1."""
+    if not accepted.is_namespace or record.state is not State.ACTIVE:
+        return Verdict.UNKNOWN_BUNDLE
+    if record.version < 1:
+        return Verdict.STALE_VERSION
+    if record.base is not None:
+        return Verdict.WRONG_BASE
+    return _activation(record)
+
+
+def _activation(record: Record) -> Verdict:
+    if record.forced:
+        return Verdict.ILLEGAL_MOVE
+    return Verdict.ACCEPTED if children_fit(record, is_namespace=True) else Verdict.BAD_CHILDREN
+
+
+def _namespace_move(record: Record, accepted: KeyState) -> Verdict:
+    if accepted.state is State.DELETED and record.state is State.ACTIVE:
+        return _activation(record)
+    if accepted.state is State.ACTIVE and record.state is State.DELETED and not record.forced:
+        in_use = accepted.ring is not None and accepted.ring.owned > 0
+        return Verdict.NAMESPACE_IN_USE if in_use else Verdict.ACCEPTED
+    return Verdict.ILLEGAL_MOVE
+
+
+def _bundle_move(record: Record, accepted: KeyState) -> Verdict:
+    if record.forced:
+        move = None if accepted.state is State.DELETED else FORCED.get(record.state)
+    else:
+        move = MOVES.get((accepted.state, record.state))  # type: ignore[arg-type]
+    if move is None:
+        return Verdict.ILLEGAL_MOVE
+    if move.need is Need.DESTINATION and accepted.to is None:
+        return Verdict.ILLEGAL_MOVE
+    if move.need is Need.NO_DESTINATION and accepted.to is not None:
+        return Verdict.ILLEGAL_MOVE
+    if not (_fits(move.from_, record.from_, record, accepted) and _fits(move.to, record.to, record, accepted)):
+        return Verdict.WRONG_BROKER
+    if move.need is Need.CHILDREN and not children_fit(record, accepted.lower, accepted.upper):
+        return Verdict.BAD_CHILDREN
+    return Verdict.ACCEPTED
+
+
+def _fits(rule: Who, broker: str | None, record: Record, accepted: KeyState) -> bool:
+    match rule:
+        case Who.ACCEPTED_FROM:
+            return broker == accepted.from_
+        case Who.ACCEPTED_TO:
+            return broker == accepted.to
+        case Who.NULL:
+            return broker is None
+        case Who.SET:
+            return broker is not None
+        case Who.NULL_OR_OTHER:
+            return broker is None or broker != record.from_
+        case Who.ANY:
+            return True
+
+
+def children_fit(record: Record, lower: int = 0, upper: int = 0xFFFFFFFF, *, is_namespace: bool = False) -> bool:
+    """Whether the children cover the range exactly once: one or more of a namespace, two or more of a bundle.
+
+    This is all that a joining reader judges of a record "on its face" (protocol section 4).
+    """
+    bounds = record.bounds()
+    least = 2 if is_namespace else 3
+    return bounds is not None and len(bounds) >= least and bounds[0] == lower and bounds[-1] == upper
+
+
+def _restates(record: Record, accepted: KeyState) -> bool:
+    if record.state is State.ABSENT:
+        return accepted.state is None and record.version == 0 and record.base is None
+    return (
+        record.state is accepted.state
+        and record.version == accepted.version
+        and record.base == accepted.accepted_id
+        and (accepted.is_namespace or (record.from_ == accepted.from_ and record.to == accepted.to))
+        and record.children == accepted.children
+    )

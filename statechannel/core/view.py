@@ -1,0 +1,246 @@
+"""The fold of a caught-up reader: the accepted state of one partition, record by record (protocol sections 2 and 3).
+
+`View.read` costs O(log n) for every record but those that create or end a whole ring, whose cost is the size of that ring.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statechannel.core import codec
+from statechannel.core.bundle import parse_key, partition_of, range_name
+from statechannel.core.keys import KeyState, Ring, Writer
+from statechannel.core.ledger import Ledger
+from statechannel.core.record import Record
+from statechannel.core.resolver import judge
+from statechannel.core.states import IN_FLIGHT, State
+from statechannel.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Judgement(NamedTuple):
+    """What a reader says of one record.
+
+    Attributes:
+        record: The decoded record; None for control keys, nulls and what cannot be decoded.
+        key: The key's state, after the record; None for keys that no reader holds.
+        why: For people, where the verdict does not say it all.
+        format: The newer format that stops the reader; 0 otherwise.
+    """
+
+    verdict: Verdict
+    record: Record | None = None
+    key: KeyState | None = None
+    why: str = ""
+    format: int = 0
+
+
+_CONTROL = Judgement(Verdict.CONTROL)
+_PURGED = Judgement(Verdict.PURGED)
+
+
+class View:
+    """Accepted state of one partition as of `applied`, with its debts.
+
+    Attributes:
+        applied: Offset of the last record read; -1 before the first.
+        keys: Every key of known form in its right partition that was ever read or derived and not forgotten.
+        load: Number of bundles that each broker has or is about to have (placement counts those in flight).
+    """
+
+    def __init__(self, partition: int, partitions: int) -> None:
+        self.partition = partition
+        self.partitions = partitions
+        self.applied = -1
+        self.keys: dict[bytes, KeyState] = {}
+        self.ledger = Ledger()
+        self.in_flight: dict[KeyState, None] = {}
+        self.load: dict[str, int] = {}
+        self._writers: dict[Writer, Writer] = {}
+
+    def read(self, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
+        """Judge one record and take it in."""
+        state = self.keys.get(key) if key is not None else None
+        if state is None:
+            held = self._unheld(key, value)
+            if isinstance(held, Judgement):
+                if held.verdict is not Verdict.UNSUPPORTED_FORMAT:
+                    self.applied = offset
+                return held
+            state = held
+        if value is None:
+            return self._null(offset, state)
+        record = codec.decode(value, namespace=state.lower < 0)
+        if record.__class__ is not Record:
+            if isinstance(record, codec.NewerFormat):
+                return Judgement(Verdict.UNSUPPORTED_FORMAT, format=record.format)
+            self._hold(state)
+            self.applied = offset
+            self.ledger.unclean(state, offset, -1)
+            return Judgement(Verdict.UNDECODABLE, None, state, record.why)  # type: ignore[union-attr]
+        self.applied = offset
+        verdict = judge(record, state)
+        if verdict is Verdict.ACCEPTED:
+            self.accept(record, state, offset)
+            self.ledger.clean(state, offset, record.covers, record.version)
+        elif verdict is Verdict.ASSERT_EQUAL:
+            self._hold(state)
+            self.ledger.clean(state, offset, record.covers, record.version)
+        else:
+            self._hold(state)
+            self.ledger.unclean(state, offset, record.version)
+        return Judgement(verdict, record, state)
+
+    def _unheld(self, key: bytes | None, value: bytes | None) -> KeyState | Judgement:
+        """First sight of a key: its state if readers hold it, else the verdict."""
+        if key is not None and key[:1] == b"!":
+            return _CONTROL
+        parts = None if key is None else parse_key(key)
+        in_place = parts is not None and partition_of(parts.namespace, self.partitions) == self.partition
+        if parts is not None and in_place:
+            return KeyState(parts.namespace, parts.lower, parts.upper)
+        if value is not None:
+            loaded = codec.load_object(value)
+            if isinstance(loaded, codec.NewerFormat):
+                return Judgement(Verdict.UNSUPPORTED_FORMAT, format=loaded.format)
+        if parts is not None:
+            return Judgement(Verdict.WRONG_PARTITION)
+        return _PURGED if value is None else Judgement(Verdict.UNDECODABLE, why="a key of no known form")
+
+    def _hold(self, state: KeyState) -> None:
+        if state.state is None:
+            self.keys.setdefault(state.key, state)
+
+    def _null(self, offset: int, state: KeyState) -> Judgement:
+        self._hold(state)
+        self.applied = offset
+        if state.state is None and state not in self.ledger.open:
+            state.settled = offset
+            return Judgement(Verdict.PURGED, None, state)
+        self.ledger.unclean(state, offset, -1)
+        return Judgement(Verdict.UNDECODABLE, None, state, "a null on a key that exists or is in debt")
+
+    def accept(self, record: Record, key: KeyState, offset: int, *, derive: bool = True) -> None:
+        """Make an accepted proposal the key's state and, unless told not to, derive what follows from it."""
+        bounds = record.bounds() if record.children is not None else None
+        writer = Writer(record.broker, record.incarnation)
+        writer = self._writers.setdefault(writer, writer)
+        if key.lower < 0 and derive:
+            self._accept_namespace(record, key)
+        self.place(key, record.state, record.version, record.from_, record.to)
+        key.record_id = record.id
+        key.derived = False
+        key.writer = writer
+        key.operation = record.text("operation")
+        key.flow = record.text("flow")
+        key.offset = offset
+        key.bounds = bounds
+        key.intent = None
+        if record.state is State.SPLITTING:
+            key.intent = _intent(record)
+        elif bounds is not None and derive:
+            self.derive(key)
+
+    def _accept_namespace(self, record: Record, key: KeyState) -> None:
+        if key.ring is not None:
+            self._end_ring(key.ring)
+            key.ring = None
+        self.keys.setdefault(key.key, key)
+        if record.state is State.ACTIVE:
+            key.ring = Ring(key.namespace, record.version)
+
+    def place(self, key: KeyState, state: State, version: int, from_: str | None, to: str | None) -> None:
+        """Set state and brokers of a key, and keep the counts that hang on them."""
+        ring = key.ring
+        before = key.bound_for
+        was_owned = key.state is not None and key.state is not State.UNASSIGNED and key.state is not State.DELETED
+        key.state = state
+        key.version = version
+        if key.lower < 0:
+            return
+        key.from_ = from_
+        key.to = to
+        if state in IN_FLIGHT:
+            self.in_flight[key] = None
+        else:
+            self.in_flight.pop(key, None)
+        self._count(before, key.bound_for)
+        if ring is None:
+            return
+        ring.highest = max(ring.highest, version)
+        owned = state is not State.UNASSIGNED and state is not State.DELETED
+        ring.owned += owned - was_owned
+        if state is State.DELETED:
+            ring.live.pop(key.lower, None)
+            ring.parents.append(key)
+
+    def _count(self, before: str | None, after: str | None) -> None:
+        if before == after:
+            return
+        if before is not None:
+            left = self.load[before] - 1
+            if left:
+                self.load[before] = left
+            else:
+                del self.load[before]
+        if after is not None:
+            self.load[after] = self.load.get(after, 0) + 1
+
+    def derive(self, parent: KeyState) -> None:
+        """Derive the children of an Active namespace or of a split (protocol section 2, "Ring")."""
+        bounds = parent.bounds
+        ring = parent.ring
+        if bounds is None or ring is None:
+            return
+        split = parent.lower >= 0
+        state = State.ASSIGNED if split else State.UNASSIGNED
+        version = parent.version + 1 if split else parent.version
+        owner = parent.from_ if split else None
+        prefix = parent.namespace.encode() + b"/"
+        for index in range(len(bounds) - 1):
+            lower, upper = bounds[index], bounds[index + 1]
+            name = prefix + range_name(lower, upper).encode()
+            child = self.keys.get(name)
+            if child is None:
+                child = self.keys[name] = KeyState(parent.namespace, lower, upper)
+            child.ring = ring
+            ring.live[lower] = child
+            self.place(child, state, version, None, owner)
+            child.record_id = parent.record_id
+            child.derived = True
+            child.writer = parent.writer
+            child.operation = parent.operation
+            child.flow = parent.flow
+            child.offset = parent.offset
+            child.bounds = None
+            child.intent = None
+
+    def _end_ring(self, ring: Ring) -> None:
+        for member in (*ring.live.values(), *ring.parents):
+            self._count(member.bound_for, None)
+            self.in_flight.pop(member, None)
+            member.forget()
+            if member.settled < 0 and member not in self.ledger.open:
+                del self.keys[member.key]
+
+    def get(self, key: str) -> KeyState | None:
+        """State of a key that exists."""
+        found = self.keys.get(key.encode())
+        return found if found is not None and found.state is not None else None
+
+    def existing(self) -> Iterator[KeyState]:
+        """Every key with an accepted state: namespaces, live bundles, Deleted parents of living namespaces."""
+        return (key for key in self.keys.values() if key.state is not None)
+
+    def live(self) -> Iterator[KeyState]:
+        """Every live bundle."""
+        return (key for key in self.existing() if key.lower >= 0 and key.state is not State.DELETED)
+
+
+def _intent(record: Record) -> tuple[str, ...] | None:
+    children = record.raw.get("children")
+    if type(children) is not list or not all(type(child) is str for child in children):
+        return None
+    return tuple(children)
