@@ -119,6 +119,13 @@ class KafkaServer:
         java = find_java()
         jars = prepare_jars(self._options.jars, say=say)
         self._prepare_folder()
+        try:
+            self._start_locked(java, jars, archive_to=archive_to)
+        except OSError as error:
+            cause = diagnose("", str(error), log_path=self._layout.folder)
+            raise self._start_error("the files for the Kafka broker cannot be written", cause) from error
+
+    def _start_locked(self, java: Java, jars: tuple[Path, ...], *, archive_to: Path | None) -> None:
         with process.take_lock(self._layout) as lock:
             for attempt in range(1, _STARTS_ON_FREE_PORTS + 1):
                 try:
@@ -202,9 +209,15 @@ class KafkaServer:
         )
         log_offset = _size_bytes(self._layout.broker_log)
         broker = process.spawn(command, folder=self.folder, console=self._layout.console, lock=lock)
-        record = BrokerRecord(broker.pid, broker.create_time(), port, controller_port)
-        write_record(self._layout, record)
-        self._wait_ready(broker, port, log_offset)
+        try:
+            record = BrokerRecord(broker.pid, broker.create_time(), port, controller_port)
+            write_record(self._layout, record)
+            self._wait_ready(broker, port, log_offset)
+        except BaseException:
+            # Also on Ctrl-C: no broker stays behind that nobody was told of.
+            _send(broker.kill)
+            process.wait_gone(broker, self._options.stop_timeout_s)
+            raise
 
     def _choose_ports(self) -> tuple[int, int]:
         last = read_record(self._layout)
@@ -258,8 +271,6 @@ class KafkaServer:
         cause = diagnose(log, console, log_path=self._layout.broker_log)
         if not alive:
             raise self._start_error("the Kafka broker ended while starting", cause)
-        _send(broker.kill)
-        process.wait_gone(broker, self._options.stop_timeout_s)
         waited = f"was not ready after {self._options.start_timeout_s:.0f} s"
         raise self._start_error(f"the Kafka broker {waited} and was ended", cause)
 

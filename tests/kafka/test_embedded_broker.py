@@ -138,6 +138,27 @@ def test_broker_that_dies_while_starting_tells_its_cause(tmp_path: Path) -> None
     assert server.pid is None
 
 
+def test_disk_full_while_the_start_writes_its_files(tmp_path: Path) -> None:
+    # /dev/full refuses every write as a full disk does.
+    (tmp_path / "server.properties").symlink_to("/dev/full")
+    server = KafkaServer(tmp_path, options=embedded_options())
+    with pytest.raises(BrokerStartError, match="disk of the data folder is full") as error:
+        server.start()
+    assert "free some space" in error.value.hint
+    assert server.pid is None
+
+
+def test_interrupted_start_leaves_no_broker_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("statechannel.embedded.server.read_since", interrupted)
+    server = KafkaServer(tmp_path, options=embedded_options())
+    with pytest.raises(KeyboardInterrupt):
+        server.start()
+    assert server.pid is None
+
+
 def test_broker_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
     options = BrokerOptions(start_timeout_s=0.1)
     server = KafkaServer(tmp_path / "kafka", options=options)
