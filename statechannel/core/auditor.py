@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from statechannel.core import codec
 from statechannel.core.digest import digest
@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from statechannel.core.inputs import RecordRead
 
     Observer = Callable[[RecordRead, Judgement], None]
+
+
+class Moment(Protocol):
+    """What an audit looks at: the records up to an offset (the same in each partition), or up to a time."""
+
+    @property
+    def offset(self) -> int | None:
+        """The offset, where one was named."""
+        ...
+
+    def __call__(self, record: RecordRead) -> bool:
+        """Whether the record lies in the prefix; the first that does not ends its partition's."""
+        ...
 
 
 class Stop(NamedTuple):
@@ -47,11 +60,9 @@ class PartitionAudit:
     strict_from: int | None = 0
 
 
-def has_gaps(records: Sequence[RecordRead], end_offset: int | None) -> bool:
-    """Whether a partition's records are anything but all the offsets from 0 on (to the end offset, where it is given)."""
-    if end_offset is not None and len(records) != end_offset:
-        return True
-    return bool(records) and (records[0].offset != 0 or records[-1].offset != len(records) - 1)
+def has_gaps(records: Sequence[RecordRead], end_offset: int) -> bool:
+    """Whether a partition's records are anything but all the offsets from 0 up to the end offset."""
+    return len(records) != end_offset or (bool(records) and records[-1].offset != end_offset - 1)
 
 
 def audit_full(
@@ -76,6 +87,7 @@ def audit_join(
     Args:
         oldest_kept_ms: Records above that point with a time stamp up to this one may have hidden others from the cleaner.
     """
+    records = _until_stop(records)
     clean_to = highest_clean_to(records)
     late = [record for record in records if record.offset > clean_to]
     tentative = clean_to < 0 or any(record.timestamp_ms <= oldest_kept_ms for record in late)
@@ -91,10 +103,7 @@ def audit_join(
     result = PartitionAudit(
         joiner.view(), stop=stop, tentative=tentative, strict_from=None if tentative else clean_to + 1
     )
-    if tentative:
-        if stop is not None:
-            result.verdicts[Verdict.UNSUPPORTED_FORMAT] += 1
-    else:
+    if not tentative:
         _strictly(result, late, observe)
     return result
 
@@ -111,18 +120,24 @@ def _strictly(result: PartitionAudit, records: Iterable[RecordRead], observe: Ob
             return
 
 
+def _until_stop(records: Sequence[RecordRead]) -> Sequence[RecordRead]:
+    """The records up to and with the first of a newer format: nothing behind it is looked at."""
+    for index, record in enumerate(records):
+        if record.value is None or (record.key is not None and record.key.startswith(b"!")):
+            continue
+        if isinstance(codec.load_object(record.value), codec.NewerFormat):
+            return records[: index + 1]
+    return records
+
+
 def highest_clean_to(records: Iterable[RecordRead]) -> int:
-    """Highest usable `clean_to` of the heartbeats before any newer format; -1 if there is none."""
+    """Highest usable `clean_to` of the heartbeats; -1 if there is none."""
     best = -1
     for record in records:
         if record.key == codec.HEARTBEAT_KEY:
             heartbeat = codec.decode_heartbeat(record.value)
             if heartbeat is not None and best < heartbeat.clean_to < record.offset:
                 best = heartbeat.clean_to
-        elif record.value is not None and not (record.key or b"").startswith(b"!"):
-            if b"format" in record.value or b"\\u" in record.value:
-                if isinstance(codec.load_object(record.value), codec.NewerFormat):
-                    break
     return best
 
 
@@ -190,7 +205,7 @@ def audit(
     read: str,
     now_ms: int,
     compaction_lag_ms: int,
-    as_of: Callable[[RecordRead], bool] | None = None,
+    as_of: Moment | None = None,
     observe: Observer | None = None,
 ) -> dict[str, Any]:
     """Audit a whole log.
@@ -206,11 +221,11 @@ def audit(
     """
     partitions = len(end_offsets)
     prefixes = {partition: _prefix(by_partition.get(partition, ()), as_of) for partition in sorted(end_offsets)}
-    gapped = [
-        partition
+    ends = {
+        partition: _end_of(len(records), by_partition.get(partition, ()), end_offsets[partition], as_of)
         for partition, records in prefixes.items()
-        if has_gaps(records, end_offsets[partition] if as_of is None else None)
-    ]
+    }
+    gapped = [partition for partition, records in prefixes.items() if has_gaps(records, ends[partition])]
     if read == "full" and gapped:
         raise ValueError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
     mode = "join" if read == "join" or gapped else "full"
@@ -226,10 +241,17 @@ def audit(
     return summary(parts, records=total, end_offsets=end_offsets, read=mode)
 
 
-def _prefix(records: Sequence[RecordRead], as_of: Callable[[RecordRead], bool] | None) -> Sequence[RecordRead]:
+def _prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:
     if as_of is None:
         return records
     for index, record in enumerate(records):
         if not as_of(record):
             return records[:index]
     return records
+
+
+def _end_of(taken: int, records: Sequence[RecordRead], end_offset: int, as_of: Moment | None) -> int:
+    """Where a prefix ends: a time ends right before the first later record."""
+    if as_of is not None and as_of.offset is not None:
+        return min(end_offset, as_of.offset + 1)
+    return end_offset if taken == len(records) else records[taken].offset

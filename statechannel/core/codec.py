@@ -26,6 +26,8 @@ CLOSING_PREFIX = b"!closing/"
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
 _REFERENCE = re.compile(r"[A-Za-z0-9-]{1,64}(?:/0x[0-9a-f]{8}_0x[0-9a-f]{8})?", re.ASCII).fullmatch
 _BROKER = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
+_BRACKET = re.compile(rb"[\[\]{}]").findall
 _MISSING = object()
 _KINDS = {kind.value: kind for kind in Kind}
 _BUNDLE_STATES = {state.value: state for state in BUNDLE_STATES}
@@ -69,7 +71,7 @@ def load_object(value: bytes) -> dict[str, Any] | NewerFormat | Undecodable:
         return _unknown_format(number)
     if len(value) > MAX_VALUE_SIZE_BYTES:
         return Undecodable(f"{len(value)} bytes, more than {MAX_VALUE_SIZE_BYTES}")
-    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _deeper_than(loaded, MAX_DEPTH):
+    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         return Undecodable(f"nested more than {MAX_DEPTH} deep")
     return loaded
 
@@ -92,20 +94,16 @@ def _unknown_format(number: object) -> NewerFormat | Undecodable:
     return Undecodable("`format` is not 1")
 
 
-def _deeper_than(loaded: dict[str, Any], limit: int) -> bool:
-    level: list[Any] = [loaded]
-    for _ in range(limit):
-        below: list[Any] = []
-        for item in level:
-            below.extend(
-                child
-                for child in (item.values() if type(item) is dict else item)
-                if type(child) is dict or type(child) is list
-            )
-        if not below:
-            return False
-        level = below
-    return True
+def _depth(value: bytes) -> int:
+    """Nesting of a valid JSON text; of the text, so that a member which a later one of its name replaces counts too."""
+    depth = deepest = 0
+    for bracket in _BRACKET(_STRINGS(b"", value)):
+        if bracket in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        else:
+            depth -= 1
+    return deepest
 
 
 def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:

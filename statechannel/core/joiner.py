@@ -29,6 +29,7 @@ class Joiner:
     Attributes:
         held: Record held for each key.
         last: Offset of the last record of every key of this partition, whatever it was.
+        nulls: Keys whose last record is a null.
         applied: Offset of the last record read; -1 before the first.
         stopped: Newer format that stopped the reader; 0 if none did.
     """
@@ -38,6 +39,7 @@ class Joiner:
         self.partitions = partitions
         self.held: dict[bytes, Held] = {}
         self.last: dict[bytes, int] = {}
+        self.nulls: set[bytes] = set()
         self.applied = -1
         self.stopped = 0
         self._parts: dict[bytes, KeyParts] = {}
@@ -52,7 +54,9 @@ class Joiner:
             return
         if value is None:
             self.held.pop(key, None)  # type: ignore[arg-type]
+            self.nulls.add(key)  # type: ignore[arg-type]
         else:
+            self.nulls.discard(key)
             record = codec.decode(value, namespace=parts.is_namespace)
             if isinstance(record, codec.NewerFormat):
                 self.stopped = record.format
@@ -106,6 +110,7 @@ class Joiner:
                 parts = self._parts[name]
                 key = view.keys[name] = KeyState(parts.namespace, parts.lower, parts.upper)
             key.settled = offset
+            key.purged = name in self.nulls
         return view
 
     def _walk(self, view: View, name: bytes, parts: KeyParts, held: Held) -> None:

@@ -33,6 +33,7 @@ class KeyState:
         intent: `children` that a Splitting record names for information: where its splitter means to cut.
         offset: Offset of the accepted record; -1 where nobody knows (lenient join of an assert keeps the assert's).
         settled: Offset of the record that settled the key last; -1 if none did.
+        purged: The newest record of the key is the null that took it away.
         ring: Ring that the key belongs to (a bundle) or spans (a namespace) while it exists.
     """
 
@@ -46,6 +47,7 @@ class KeyState:
         "namespace",
         "offset",
         "operation",
+        "purged",
         "record_id",
         "ring",
         "settled",
@@ -61,6 +63,7 @@ class KeyState:
         self.lower = lower
         self.upper = upper
         self.settled = -1
+        self.purged = False
         self.forget()
 
     def forget(self) -> None:

@@ -111,6 +111,7 @@ class View:
 
     def _hold(self, state: KeyState) -> None:
         if state.state is None:
+            state.purged = False
             self.keys.setdefault(state.key, state)
 
     def _null(self, offset: int, state: KeyState) -> Judgement:
@@ -118,6 +119,7 @@ class View:
         self.applied = offset
         if state.state is None and state not in self.ledger.open:
             state.settled = offset
+            state.purged = True
             return Judgement(Verdict.PURGED, None, state)
         self.ledger.unclean(state, offset, -1)
         return Judgement(Verdict.UNDECODABLE, None, state, "a null on a key that exists or is in debt")

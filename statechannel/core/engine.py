@@ -1,0 +1,554 @@
+"""The engine of one broker: `step(now, input) -> effects`, and nothing else goes in or comes out.
+
+It reads the channel and the registry, judges, reacts, answers, repairs. The live runtime and the simulator drive the same
+object. Parts, each in its own file: presence (registry, mode, leadership), proposals (records on their way), reactions
+(what states ask of this broker), lookups, operations, duties (heartbeats, debts, purge), repair, cold start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+
+import orjson
+
+from statechannel.core import codec
+from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash
+from statechannel.core.cold_start import ColdStart
+from statechannel.core.commands import (
+    AwaitOperation,
+    CreateNamespace,
+    DeleteNamespace,
+    Done,
+    Lookup,
+    NotFound,
+    Outcome,
+    Rejected,
+    ResumeRepair,
+    Shutdown,
+    Split,
+    Transfer,
+    Unload,
+)
+from statechannel.core.config import EngineConfig, Identity
+from statechannel.core.duties import Duties
+from statechannel.core.effects import (
+    Append,
+    CallHook,
+    Complete,
+    Effect,
+    Emit,
+    Hook,
+    RestartReading,
+    StandForLeader,
+    StopEngine,
+)
+from statechannel.core.inputs import (
+    Appended,
+    AppendFailed,
+    CommandReceived,
+    HookFinished,
+    Input,
+    LeadershipChanged,
+    Now,
+    PartitionBroken,
+    PartitionOpened,
+    PositionReached,
+    RecordRead,
+    Tick,
+    Topic,
+)
+from statechannel.core.keys import KeyState, Writer
+from statechannel.core.lookups import Lookups
+from statechannel.core.operations import Operations
+from statechannel.core.placement import FewestBundles, Placement
+from statechannel.core.presence import Mode, Presence
+from statechannel.core.proposals import Proposals
+from statechannel.core.reactions import Due, Reactions
+from statechannel.core.repair import Repair
+from statechannel.core.replica import Phase, Replica
+from statechannel.core.shutdown import Departure
+from statechannel.core.states import Flow, State
+from statechannel.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from statechannel.core.view import Judgement, View
+
+TICK_INTERVAL_S = 0.2
+
+
+class Place(NamedTuple):
+    """Where a lookup's name points: a namespace, and a hash on its ring or a bundle's key."""
+
+    namespace: str
+    hash: int
+    key: str | None
+
+
+class Engine:
+    """One broker's replica of the channel.
+
+    Attributes:
+        now: The clocks of the step under way.
+        wake_at_s: When the engine wants a `Tick` at the latest (monotonic seconds).
+        stopped: Set once the engine has ended; every further step does nothing.
+        counts: Verdicts since the start.
+        ready_since_s: Since when all partitions are caught up.
+    """
+
+    def __init__(self, identity: Identity, config: EngineConfig, placement: Placement | None = None) -> None:
+        self.identity = identity
+        self.config = config
+        self.placement: Placement = placement or FewestBundles()
+        self.writer = Writer(identity.broker, identity.incarnation)
+        self.now = Now(0.0, 0)
+        self.wake_at_s = 0.0
+        self.stopped: StopEngine | None = None
+        self.counts: Counter[Verdict] = Counter()
+        self.ready_since_s = 0.0
+        self.replicas = [
+            Replica(
+                partition,
+                config.partitions,
+                compaction_lag_s=config.compaction_lag_s,
+                kept_records_max=config.kept_records_max,
+            )
+            for partition in range(config.partitions)
+        ]
+        self._effects: list[Effect] = []
+        self._tokens = 0
+        self._standing = False
+        self._was_caught_up = False
+        self._closing: dict[str, int] = {}
+        self.presence = Presence(self)
+        self.proposals = Proposals(self)
+        self.reactions = Reactions(self)
+        self.lookups = Lookups(self)
+        self.operations = Operations(self)
+        self.duties = Duties(self)
+        self.repair = Repair(self)
+        self.cold_start = ColdStart(self)
+        self.departure = Departure(self)
+
+    # --- the door ---------------------------------------------------------------------------------------------------
+
+    def step(self, now: Now, event: Input) -> list[Effect]:
+        """Take one input in; what has to be done, in order."""
+        self.now = now
+        self._effects = []
+        if self.stopped is None and now.mono_s >= self.wake_at_s:
+            # Time comes first: a process that was paused must notice before it acts on anything else.
+            self._tick()
+        if self.stopped is None:
+            self._take(event)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _take(self, event: Input) -> None:
+        match event:
+            case RecordRead():
+                self._record_read(event)
+            case Appended():
+                self.proposals.appended(event)
+            case AppendFailed():
+                self.proposals.append_failed(event)
+            case PositionReached():
+                self._position_reached(event)
+            case CommandReceived():
+                self._command(event)
+            case HookFinished():
+                self.reactions.hook_finished(event)
+            case Tick():
+                pass
+            case LeadershipChanged():
+                self.presence.elected_changed(elected=event.elected)
+            case PartitionOpened():
+                self._partition_opened(event)
+            case PartitionBroken():
+                self._partition_broken(event)
+            case _:
+                assert_never(event)
+
+    def _tick(self) -> None:
+        self.wake_at_s = self.now.mono_s + TICK_INTERVAL_S
+        self.presence.tick()
+        self.proposals.tick()
+        if self.stopped is not None:
+            return
+        self._check_lease()
+        self.cold_start.tick()
+        self.reactions.tick()
+        self.lookups.tick()
+        self.operations.tick()
+        self.duties.tick()
+        self.repair.tick()
+        self.departure.tick()
+        self._check_standing()
+
+    # --- what the parts use -----------------------------------------------------------------------------------------
+
+    def new_token(self) -> int:
+        """A number for an append."""
+        self._tokens += 1
+        return self._tokens
+
+    def perform(self, effect: Effect) -> None:
+        """Have an effect done after this step."""
+        self._effects.append(effect)
+
+    def emit(self, event: str, **facts: Any) -> None:
+        """Tell the world; nothing hangs on it."""
+        self._effects.append(Emit(event, facts))
+
+    def complete(self, token: int, outcome: Outcome) -> None:
+        """Answer a command."""
+        self._effects.append(Complete(token, outcome))
+
+    def stop(self, reason: str, detail: str) -> None:
+        """End this engine: it serves nothing and writes nothing from here on."""
+        if self.stopped is None:
+            self.reactions.release_all()
+            self.stopped = StopEngine(reason, detail)
+            if self._standing:
+                self.perform(StandForLeader(stand=False))
+            self.perform(self.stopped)
+
+    def partition_of(self, namespace: str) -> int:
+        """The partition that holds a namespace."""
+        return partition_of(namespace, self.config.partitions)
+
+    def owns_partition(self, view: View, name: str) -> bool:
+        """Whether a bundle's records lie in the partition of this view."""
+        return self.partition_of(name.rpartition("/")[0]) == view.partition
+
+    def key(self, name: str) -> KeyState | None:
+        """Accepted state of a namespace or bundle; None where it does not exist or nobody here may say."""
+        parts = parse_key(name.encode())
+        if parts is None:
+            return None
+        replica = self.replicas[self.partition_of(parts.namespace)]
+        return replica.view.get(name) if replica.phase in (Phase.CAUGHT_UP, Phase.STOPPED) else None
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every partition is judged, and no cold start is under way."""
+        return all(replica.caught_up for replica in self.replicas) and not self.cold_start.running
+
+    @property
+    def mode(self) -> Mode:
+        """How far this process trusts its picture of the cluster."""
+        return self.presence.mode
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads, is caught up, and may act on it."""
+        return self.presence.leading and self.caught_up
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process is on its way out."""
+        return self.departure.begun
+
+    @property
+    def accepting(self) -> bool:
+        """Whether this process takes bundles."""
+        return self.caught_up and self.mode is Mode.NORMAL and not self.draining
+
+    @property
+    def may_write(self) -> bool:
+        """Whether records make sense now: not while the log is away."""
+        return self.presence.announced and self.mode is not Mode.SAFE and self.mode is not Mode.STARTING
+
+    def current(self, namespace: str) -> bool:
+        """Whether answers about this namespace come from a current view."""
+        replica = self.replicas[self.partition_of(namespace)]
+        return replica.caught_up and self.mode is not Mode.SAFE
+
+    def view_age_s(self) -> float:
+        """How old the view is that safe mode answers from."""
+        return self.presence.silence_s
+
+    def is_lost(self, broker: str) -> bool:
+        """Whether a broker is known to be gone; never while this process is not sure of its own ears."""
+        if broker == self.identity.broker or broker in self.presence.members.alive:
+            return False
+        return self.presence.knows_absence()
+
+    def rank(self) -> int:
+        """Place of this process among the caught-up members: who steps in first where no leader does."""
+        members = self.presence.members.alive
+        return sum(1 for broker, member in members.items() if member.caught_up and broker < self.identity.broker)
+
+    def serving(self) -> dict[str, int]:
+        """Bundles that this process serves right now, with their generations."""
+        return {} if self.stopped is not None else self.reactions.serving()
+
+    def refusal(self) -> Rejected | None:
+        """Why no operation can be started now."""
+        if not self.caught_up:
+            return Rejected(
+                "joining", "this broker has not caught up with the channel yet; try again or ask another one"
+            )
+        if self.mode is not Mode.NORMAL:
+            return Rejected(f"{self.mode}-mode", "the log is, or was a moment ago, out of reach; try again later")
+        if self.draining:
+            return Rejected("draining", "this broker is shutting down; ask another one")
+        return None
+
+    def lease_wait_s(self, key: KeyState, due: Due) -> float:
+        """With the lease option: how long whoever is forced in (or takes over) waits before it serves."""
+        lease_s = self.config.lease_s
+        if lease_s is None:
+            return 0.0
+        forced_in = due is Due.RETURN and key.flow == Flow.REPAIR
+        return lease_s if forced_in or (self.config.take_over and due is Due.RESUME) else 0.0
+
+    def bound_broker(self, namespace: str) -> str | None:
+        """Broker to which a namespace belongs by rule (heartbeat and SLA namespaces), if it is alive."""
+        tenant, _, broker = namespace.partition("/")
+        if tenant in self.config.bound_tenants and broker in self.presence.members.alive:
+            return broker
+        return None
+
+    def place(self, name: str) -> Place | NotFound:
+        """What a name means: a bundle key, or a topic."""
+        parts = parse_key(name.encode())
+        if parts is not None and not parts.is_namespace:
+            return Place(parts.namespace, parts.lower, name)
+        topic = split_topic(name)
+        if topic is None:
+            return NotFound(
+                f"`{name}` names no topic or bundle: say tenant/namespace/topic or tenant/namespace/0x..._0x..."
+            )
+        return Place(topic[0], topic_hash(topic[1]), None)
+
+    def locate(self, name: str) -> KeyState | NotFound:
+        """The live bundle that a name means."""
+        place = self.place(name)
+        if isinstance(place, NotFound):
+            return place
+        namespace = self.key(place.namespace)
+        if namespace is None or namespace.ring is None:
+            return NotFound(f"there is no namespace {place.namespace}; create it first")
+        if place.key is None:
+            return namespace.ring.at(place.hash)
+        found = self.key(place.key)
+        if found is None:
+            return NotFound(f"{place.key} is no bundle of {place.namespace}; `bundles` lists them")
+        if found.state is State.DELETED:
+            return NotFound(f"{place.key} was split; `bundles` lists what is there now")
+        return found
+
+    def closing(self, namespace: str) -> bool:
+        """Whether a namespace is being deleted: its mark holds by the log's own time and expires by itself."""
+        until_ms = self._closing.get(namespace)
+        if until_ms is None:
+            return False
+        if self.replicas[self.partition_of(namespace)].timestamp_ms >= until_ms:
+            del self._closing[namespace]
+            return False
+        return True
+
+    # --- changes that concern several parts -------------------------------------------------------------------------
+
+    def members_changed(self) -> None:
+        """Somebody came or went."""
+        self.repair.wanted()
+        self.reactions.recheck()
+        self.lookups.recheck_all()
+
+    def mode_changed(self) -> None:
+        """The log went away, or came back."""
+        self.repair.wanted()
+        self.lookups.recheck_all()
+
+    def leadership_changed(self) -> None:
+        """This process began or ceased to lead."""
+        self.repair.wanted()
+
+    def caught_up_changed(self) -> None:
+        """A partition was joined or lost."""
+        if self.caught_up and not self._was_caught_up:
+            self.ready_since_s = self.now.mono_s
+            self.emit("replica.caught-up", why="; ".join(replica.why for replica in self.replicas))
+        self._was_caught_up = self.caught_up
+        self.presence.announce_change()
+        self.repair.wanted()
+        self.lookups.recheck_all()
+        self._check_standing()
+
+    def _check_standing(self) -> None:
+        """Only caught-up members stand for leader (but for a cold start); who drains does not."""
+        fit = (self.caught_up or self.cold_start.standing or bool(self.cold_start.running)) and not self.draining
+        stand = fit and self.presence.announced and self.mode is not Mode.STARTING
+        if stand != self._standing:
+            self._standing = stand
+            self.perform(StandForLeader(stand=stand))
+
+    def _check_lease(self) -> None:
+        lease_s = self.config.lease_s
+        if lease_s is not None and self.presence.announced and self.presence.silence_s > lease_s:
+            if self.reactions.holdings:
+                self.emit("lease.ran-out", silence_s=self.presence.silence_s)
+                self.reactions.release_all()
+        elif lease_s is not None and self.may_write and not self.reactions.holdings:
+            for replica in self.replicas:
+                if replica.caught_up:
+                    self.reactions.view_replaced(replica.view)
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    def _partition_opened(self, event: PartitionOpened) -> None:
+        if event.topic is Topic.REGISTRY:
+            self.presence.opened(event)
+        elif event.topic is Topic.CHANNEL:
+            replica = self.replicas[event.partition]
+            replica.opened(self.now.mono_s, event.first_offset, event.end_offset)
+            self._phase_changed(replica, Phase.CLOSED)
+
+    def _position_reached(self, event: PositionReached) -> None:
+        if event.topic is Topic.REGISTRY:
+            self.presence.reached(event)
+        elif event.topic is Topic.CHANNEL:
+            replica = self.replicas[event.partition]
+            before = replica.phase
+            replica.reached(self.now.mono_s, event.position)
+            self._phase_changed(replica, before)
+
+    def _partition_broken(self, event: PartitionBroken) -> None:
+        if event.topic is Topic.CHANNEL:
+            self.replicas[event.partition].broken(event.detail)
+        self.stop("topic-broken", f"{event.topic} partition {event.partition}: {event.detail}")
+
+    def _record_read(self, event: RecordRead) -> None:
+        if event.topic is not Topic.CHANNEL:
+            if event.topic is Topic.REGISTRY:
+                self.presence.read(event)
+            return
+        replica = self.replicas[event.partition]
+        before = replica.phase
+        if event.key is not None and event.key[:1] == b"!":
+            self._control_read(event)
+        judgement = replica.read(self.now.mono_s, event)
+        if judgement is not None:
+            self._judged(event, judgement, replica)
+        if replica.phase is not before:
+            self._phase_changed(replica, before)
+
+    def _control_read(self, event: RecordRead) -> None:
+        if event.key == codec.HEARTBEAT_KEY:
+            heartbeat = codec.decode_heartbeat(event.value)
+            replica = self.replicas[event.partition]
+            if heartbeat is not None and event.offset >= replica.end_offset:
+                self.duties.heartbeat_read(event.partition)
+                if heartbeat.incarnation != self.identity.incarnation:
+                    self.cold_start.heartbeat_read()
+        elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
+            self._mark_closing(event.key, event.value, event.timestamp_ms)
+
+    def _mark_closing(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+        name = key.removeprefix(codec.CLOSING_PREFIX).decode(errors="replace")
+        try:
+            for_ms = orjson.loads(value).get("for_ms", 0)
+        except (orjson.JSONDecodeError, AttributeError):
+            return
+        if type(for_ms) is int and 0 < for_ms <= self.config.closing_mark_s * 1000:
+            self._closing[name] = timestamp_ms + for_ms
+
+    def _judged(self, event: RecordRead, judgement: Judgement, replica: Replica) -> None:
+        verdict, record, key = judgement.verdict, judgement.record, judgement.key
+        self.counts[verdict] += 1
+        if record is None or key is None:
+            return
+        if record.incarnation == self.identity.incarnation and record.broker == self.identity.broker:
+            self.proposals.read_back(event, judgement)
+        if verdict is not Verdict.ACCEPTED:
+            return
+        if key.is_namespace and key.state is State.DELETED:
+            self._closing.pop(key.namespace, None)
+        if record.state is State.UNASSIGNED and record.from_ is not None and not record.forced:
+            if record.raw.get("action") == "decline":
+                self.lookups.declined(key.name, record.from_)
+        self.operations.accepted(record, key, event.partition, event.offset)
+        self._moved(record.state, key)
+        self.reactions.state_changed(replica.view, key)
+        self.lookups.recheck(key.name)
+        self.emit("record.accepted", record=record, read=event)
+
+    def _moved(self, state: State, key: KeyState) -> None:
+        """Tell the source where its bundle went, so that it can send its clients on."""
+        if state is State.ASSIGNED and key.from_ == self.identity.broker and key.to != self.identity.broker:
+            self.perform(
+                CallHook(0, Hook.ON_MOVED, key.name, key.version, key.to, self.config.hook_deadline_s),
+            )
+
+    def _phase_changed(self, replica: Replica, before: Phase) -> None:
+        if replica.phase is before:
+            return
+        self.emit("replica.phase", partition=replica.partition, before=before, phase=replica.phase, why=replica.why)
+        match replica.phase:
+            case Phase.CAUGHT_UP:
+                self.duties.view_replaced(replica.partition)
+                self.proposals.view_replaced(replica.partition)
+                self.reactions.view_replaced(replica.view)
+            case Phase.START_OVER:
+                self.perform(RestartReading(Topic.CHANNEL, replica.partition))
+            case Phase.BROKEN:
+                self.stop("topic-broken", f"channel partition {replica.partition}: {replica.why}")
+            case Phase.STOPPED:
+                self.emit("replica.stopped", partition=replica.partition, format=replica.newer_format, why=replica.why)
+            case _:
+                pass
+        self.caught_up_changed()
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _command(self, event: CommandReceived) -> None:
+        token, command = event.token, event.command
+        match command:
+            case Lookup():
+                self.lookups.look_up(token, command)
+            case AwaitOperation():
+                self.operations.wait(token, command)
+            case ResumeRepair():
+                self.repair.resume()
+                self.complete(token, Done("", "resumed"))
+            case Shutdown():
+                self.departure.begin(token, command.budget_s)
+            case Transfer() | Unload() | Split() | CreateNamespace() | DeleteNamespace():
+                self.operations.start(token, command)
+            case _:
+                assert_never(command)
+
+    def status(self) -> dict[str, Any]:
+        """How this process stands, as JSON-able values."""
+        in_flight = [key for replica in self.replicas for key in replica.view.in_flight]
+        return {
+            "broker": self.identity.broker,
+            "incarnation": self.identity.incarnation,
+            "mode": str(self.mode),
+            "leading": self.leading,
+            "term": self.presence.term,
+            "draining": self.draining,
+            "caught_up": self.caught_up,
+            "serving": len(self.serving()),
+            "lookups_waiting": self.lookups.waiting,
+            "pending": len(self.proposals),
+            "oldest_debt_s": self.duties.oldest_debt_s(),
+            "repair_paused": self.repair.paused_why,
+            "in_flight": [{"bundle": key.name, "state": str(key.state), "version": key.version} for key in in_flight],
+            "verdicts": {str(verdict): count for verdict, count in self.counts.items()},
+            "partitions": [
+                {
+                    "partition": replica.partition,
+                    "phase": str(replica.phase),
+                    "why": replica.why,
+                    "applied": replica.applied,
+                    "debts": len(replica.view.ledger.open),
+                }
+                for replica in self.replicas
+            ],
+        }
+
+
+__all__ = ["Append", "Engine", "Mode", "Place"]

@@ -1,0 +1,214 @@
+"""Lookups: who serves a topic, answered from memory where the answer is sure, deferred where it is not.
+
+A stale owner is never named: on time-out the answer is "undetermined". Source: PIP-192 "Bundle-Broker Ownership State";
+upstream `getOwnerAsync`, which redirects to a destination before it serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statechannel.core.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
+from statechannel.core.proposals import Result
+from statechannel.core.replica import Phase
+from statechannel.core.states import Action, Flow, State
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+    from statechannel.core.keys import KeyState
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A lookup that could not be answered yet."""
+
+    token: int
+    command: Lookup
+    deadline_s: float
+    why: str
+
+
+class Lookups:
+    """All lookups that wait, by the bundle that they wait for (`""` where no bundle is known yet)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: dict[str, list[Waiter]] = {}
+        self._count = 0
+        self._assigning: dict[str, str] = {}
+        self._decliners: dict[str, dict[str, float]] = {}
+
+    def look_up(self, token: int, command: Lookup) -> None:
+        """Answer now, or as soon as the channel says more."""
+        engine = self._engine
+        if self._count >= engine.config.lookup_waiting_max:
+            engine.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max); try again"))
+            return
+        self._try(Waiter(token, command, engine.now.mono_s + command.timeout_s, "new"))
+
+    def _try(self, waiter: Waiter) -> None:
+        outcome, bundle, why = self._answer(waiter.command)
+        if outcome is not None:
+            self._engine.complete(waiter.token, outcome)
+            return
+        waiter.why = why
+        self._waiting.setdefault(bundle, []).append(waiter)
+        self._count += 1
+
+    def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
+        """The answer, or None with the bundle that the lookup waits for and why."""
+        engine = self._engine
+        place = engine.place(command.name)
+        if isinstance(place, NotFound):
+            return place, "", ""
+        bound = engine.bound_broker(place.namespace)
+        if bound is not None:
+            return BoundTo(bound, engine.presence.members.alive[bound].urls), "", ""
+        replica = engine.replicas[engine.partition_of(place.namespace)]
+        if not replica.caught_up and replica.phase is not Phase.STOPPED:
+            return None, "", "joining"
+        found = engine.locate(command.name)
+        if isinstance(found, NotFound):
+            return found, "", ""
+        if engine.closing(place.namespace):
+            return NotFound(f"namespace {place.namespace} is being deleted"), "", ""
+        if found.state is State.UNASSIGNED:
+            return self._unassigned(found, command)
+        if found.state in (State.ASSIGNING, State.RELEASING):
+            return None, found.name, f"bundle is {found.state}"
+        return self._owned(found)
+
+    def _owned(self, key: KeyState) -> tuple[Outcome | None, str, str]:
+        engine = self._engine
+        owner = key.owner
+        if owner is None or key.generation is None:
+            return None, key.name, "no owner"
+        member = engine.presence.members.alive.get(owner)
+        if not engine.current(key.namespace):
+            urls = member.urls if member is not None else {}
+            age_s = engine.view_age_s()
+            return Owned(key.name, owner, key.generation, urls, age_s), "", ""
+        if owner == engine.identity.broker:
+            if not engine.reactions.serves(key):
+                return None, key.name, "the owner has to resume"
+        elif member is None:
+            return None, key.name, f"owner {owner} is not heard; its bundles will be given to others"
+        elif key.state is State.ASSIGNED and key.writer is not None and key.writer.broker == owner:
+            if key.writer.incarnation != member.incarnation:
+                return None, key.name, "the owner has to resume"
+        return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", ""
+
+    def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, str]:
+        if command.read_only:
+            return Unowned(key.name), "", ""
+        refusal = self._engine.refusal()
+        if refusal is not None:
+            return None, key.name, refusal.reason
+        return None, key.name, self._assign(key)
+
+    def _assign(self, key: KeyState) -> str:
+        """Start an assignment, once; upstream publishes one for every lookup."""
+        name = key.name
+        if name in self._assigning:
+            return "being assigned"
+        engine = self._engine
+        broker = self.choose(key)
+        if broker is None:
+            return "no broker accepts bundles"
+
+        def done(_: Result) -> None:
+            self._assigning.pop(name, None)
+            self.recheck(name)
+
+        written = engine.proposals.propose(
+            key,
+            State.ASSIGNING,
+            done,
+            action=Action.OWN,
+            flow=Flow.ASSIGNMENT,
+            operation=engine.proposals.new_id(),
+            to=broker,
+        )
+        if written is None:
+            return "too many records are on their way"
+        self._assigning[name] = broker
+        return "being assigned"
+
+    # --- placement --------------------------------------------------------------------------------------------------
+
+    def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
+        """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
+        engine = self._engine
+        now_s = engine.now.mono_s
+        declined = self._decliners.get(key.name, {})
+        candidates = sorted(
+            broker
+            for broker, member in engine.presence.members.alive.items()
+            if broker != without
+            and declined.get(broker, 0.0) <= now_s
+            and (member.accepting or (broker == engine.identity.broker and engine.accepting))
+        )
+        return engine.placement.choose(key.name, candidates, self._load())
+
+    def _load(self) -> dict[str, int]:
+        load: dict[str, int] = {}
+        for replica in self._engine.replicas:
+            for broker, count in replica.view.load.items():
+                load[broker] = load.get(broker, 0) + count
+        for broker in self._assigning.values():
+            load[broker] = load.get(broker, 0) + 1
+        for broker in self._engine.repair.on_their_way.values():
+            load[broker] = load.get(broker, 0) + 1
+        return load
+
+    def declined(self, name: str, broker: str) -> None:
+        """A broker could not serve this bundle: placement leaves it out for a while."""
+        until_s = self._engine.now.mono_s + self._engine.config.decline_memory_s
+        self._decliners.setdefault(name, {})[broker] = until_s
+
+    # --- when to look again -----------------------------------------------------------------------------------------
+
+    def recheck(self, name: str) -> None:
+        """The state of this bundle changed."""
+        waiters = self._waiting.pop(name, None)
+        if waiters:
+            self._count -= len(waiters)
+            for waiter in waiters:
+                self._try(waiter)
+
+    def recheck_all(self) -> None:
+        """Membership, mode or the view itself changed."""
+        for name in list(self._waiting):
+            self.recheck(name)
+
+    def tick(self) -> None:
+        """Time-outs; and another try for those that wait for a broker or for room."""
+        now_s = self._engine.now.mono_s
+        for name, waiters in list(self._waiting.items()):
+            late = [waiter for waiter in waiters if now_s >= waiter.deadline_s]
+            if late:
+                self._count -= len(late)
+                rest = [waiter for waiter in waiters if now_s < waiter.deadline_s]
+                self._waiting[name] = rest
+                if not rest:
+                    del self._waiting[name]
+                for waiter in late:
+                    detail = f"{waiter.command.name}: {waiter.why}"
+                    self._engine.complete(waiter.token, Undetermined(_word(waiter.why), detail))
+            if name and name in self._waiting and name not in self._assigning:
+                key = self._engine.key(name)
+                if key is None or key.state is State.UNASSIGNED:
+                    self.recheck(name)
+        for name, brokers in list(self._decliners.items()):
+            if all(until_s <= now_s for until_s in brokers.values()):
+                del self._decliners[name]
+
+    @property
+    def waiting(self) -> int:
+        """Number of lookups that wait."""
+        return self._count
+
+
+def _word(why: str) -> str:
+    return "joining" if why == "joining" else "timed-out"

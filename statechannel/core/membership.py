@@ -1,0 +1,140 @@
+"""Who is in the cluster: a fold of the registry topic with the reader's own monotonic clock.
+
+Source: PIP-192 "LocalBrokerData" (upstream keeps it as ephemeral nodes); here each broker writes heartbeats to a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from statechannel.core.codec import is_broker_id
+
+MEMBER_FORMAT = 1
+
+
+@dataclass(slots=True)
+class Member:
+    """One process that is heard in the registry.
+
+    Attributes:
+        heard_at_s: Reader's monotonic clock at its newest heartbeat.
+        heard_at_ms: Log time of that heartbeat.
+        first_offset: Offset of its first heartbeat read.
+        info: The heartbeat as written.
+    """
+
+    broker: str
+    incarnation: str
+    heard_at_s: float
+    heard_at_ms: int
+    first_offset: int
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def caught_up(self) -> bool:
+        """It judges every partition."""
+        return self.info.get("phase") == "caught-up"
+
+    @property
+    def accepting(self) -> bool:
+        """It may be given bundles."""
+        return self.caught_up and self.info.get("accepting") is True and self.info.get("mode") == "normal"
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """Listeners by protocol."""
+        listeners = self.info.get("listeners")
+        return listeners if isinstance(listeners, dict) else {}
+
+
+class Lost(NamedTuple):
+    """A process that is no longer heard."""
+
+    broker: str
+    incarnation: str
+    last_heard_ms: int
+    at_s: float
+
+
+class Membership:
+    """Members alive, and those lost lately.
+
+    Attributes:
+        alive: The newest process of each broker id.
+        lost: Brokers that are gone, with when they were last heard; kept so that repair records can say so.
+    """
+
+    def __init__(self, expiry_s: float) -> None:
+        self.expiry_s = expiry_s
+        self.alive: dict[str, Member] = {}
+        self.lost: dict[str, Lost] = {}
+        self.gone: set[tuple[str, str]] = set()
+
+    def heard(self, now_s: float, offset: int, timestamp_ms: int, info: Mapping[str, Any]) -> Member | None:
+        """Take a heartbeat in; the member, unless it said goodbye or was replaced by a newer process of its id."""
+        broker, incarnation = info["broker"], info["incarnation"]
+        if (broker, incarnation) in self.gone:
+            return None
+        member = self.alive.get(broker)
+        if info.get("leaving") is True:
+            self.gone.add((broker, incarnation))
+            if member is not None and member.incarnation == incarnation:
+                del self.alive[broker]
+                self.lost[broker] = Lost(broker, incarnation, timestamp_ms, now_s)
+            return None
+        if member is None or member.incarnation != incarnation:
+            if member is not None:
+                self.gone.add((broker, member.incarnation))
+            member = Member(broker, incarnation, now_s, timestamp_ms, offset)
+            self.alive[broker] = member
+            self.lost.pop(broker, None)
+        member.heard_at_s = now_s
+        member.heard_at_ms = timestamp_ms
+        member.info = info
+        return member
+
+    def settle_backlog(self, now_s: float, newest_ms: int) -> None:
+        """The registry was read to its end: ages come from the log's own times, not from when they were read."""
+        for member in self.alive.values():
+            member.heard_at_s = now_s - max(0, newest_ms - member.heard_at_ms) / 1000
+
+    def hear_all(self, now_s: float) -> None:
+        """This reader was cut off: nobody's silence counts from before now."""
+        for member in self.alive.values():
+            member.heard_at_s = now_s
+
+    def expire(self, now_s: float, *, keep: str) -> list[Lost]:
+        """Members whose silence lasted longer than the expiry are lost; this process itself never is."""
+        late = [
+            member
+            for member in self.alive.values()
+            if now_s - member.heard_at_s > self.expiry_s and member.incarnation != keep
+        ]
+        found = []
+        for member in late:
+            del self.alive[member.broker]
+            lost = Lost(member.broker, member.incarnation, member.heard_at_ms, now_s)
+            self.lost[member.broker] = lost
+            found.append(lost)
+        return found
+
+
+def decode_member(value: bytes | None) -> dict[str, Any] | None:
+    """A registry heartbeat, or None for anything that is not one this version can use."""
+    if value is None:
+        return None
+    try:
+        loaded = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(loaded, dict) or loaded.get("format") != MEMBER_FORMAT or loaded.get("kind") != "member":
+        return None
+    if not is_broker_id(loaded.get("broker")) or not is_broker_id(loaded.get("incarnation")):
+        return None
+    if type(loaded.get("seq")) is not int:
+        return None
+    return loaded

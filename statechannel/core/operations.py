@@ -1,0 +1,420 @@
+"""Commands that change the channel, and what became of them.
+
+An operation is known by its id, which every record of it carries; so whoever reads the log can say how it stands, and a
+ticket survives a restart of its caller. Upstream's calls return when the first record is *appended*, accepted or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statechannel.core.bundle import bounds_at, children_of, even_bounds, is_namespace
+from statechannel.core.codec import CLOSING_PREFIX
+from statechannel.core.commands import (
+    AwaitOperation,
+    CreateNamespace,
+    DeleteNamespace,
+    Done,
+    NotFound,
+    Outcome,
+    Rejected,
+    Split,
+    Started,
+    Transfer,
+    Undetermined,
+    Unknown,
+    Unload,
+)
+from statechannel.core.keys import KeyState
+from statechannel.core.proposals import Result, Status
+from statechannel.core.states import IN_FLIGHT, Action, Flow, State
+from statechannel.core.verdict import MEANING
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+    from statechannel.core.record import Record
+
+RUNNING, ENDED, FAILED = "running", "ended", "failed"
+
+
+@dataclass(slots=True)
+class Operation:
+    """How an operation stands, as the log tells it.
+
+    Attributes:
+        status: `running`, `ended` (as asked) or `failed` (ended otherwise).
+        result: A stable word: `owned`, `transferred`, `taken-back`, `unloaded`, `declined`, `split`, `given-up`,
+            `created`, `deleted`, `superseded`, `repaired`.
+    """
+
+    id: str
+    flow: str
+    name: str
+    partition: int
+    offset: int
+    status: str = RUNNING
+    result: str = ""
+    state: str = ""
+    destination: str | None = None
+    changed_offset: int = -1
+    began_at_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Waiter:
+    token: int
+    operation: str
+    deadline_s: float
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """A namespace on its way out: closed, unloaded, deleted."""
+
+    token: int
+    namespace: str
+    operation: str
+    deadline_s: float
+    retry_at_s: float = 0.0
+    writing: bool = False
+    answered: bool = False
+
+
+class Operations:
+    """Commands under way and the operations seen in the log."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.known: dict[str, Operation] = {}
+        self._current: dict[str, str] = {}
+        self._waiters: list[_Waiter] = []
+        self._deletions: dict[str, _Deletion] = {}
+        self._starting: dict[int, tuple[str, float]] = {}
+
+    # --- what the log says ------------------------------------------------------------------------------------------
+
+    def accepted(self, record: Record, key: KeyState, partition: int, offset: int) -> None:
+        """An accepted record moves its operation on, and ends one that it interrupts."""
+        name = key.name
+        operation_id = key.operation
+        before = self._current.get(name)
+        if before is not None and before != operation_id:
+            del self._current[name]
+            self._end(before, FAILED, "superseded", offset)
+        if operation_id is None:
+            return
+        operation = self.known.get(operation_id)
+        if operation is None:
+            operation = Operation(operation_id, key.flow or "", name, partition, offset)
+            operation.began_at_s = self._engine.now.mono_s
+            self.known[operation_id] = operation
+            while len(self.known) > self._engine.config.operations_max:
+                del self.known[next(iter(self.known))]
+        operation.changed_offset = offset
+        operation.state = record.state
+        if operation.flow == Flow.NAMESPACE and not key.is_namespace:
+            return
+        if operation.name != name:
+            return
+        if record.state in IN_FLIGHT:
+            operation.status = RUNNING
+            operation.destination = record.to or operation.destination
+            self._current[name] = operation_id
+            return
+        self._current.pop(name, None)
+        status, result = _ending(operation, record)
+        self._end(operation_id, status, result, offset)
+
+    def _end(self, operation_id: str, status: str, result: str, offset: int) -> None:
+        operation = self.known.get(operation_id)
+        if operation is None or operation.status != RUNNING:
+            return
+        operation.status, operation.result, operation.changed_offset = status, result, offset
+        self._engine.emit(
+            "operation.ended", operation=operation_id, flow=operation.flow, bundle=operation.name, result=result
+        )
+        for waiter in [w for w in self._waiters if w.operation == operation_id]:
+            self._waiters.remove(waiter)
+            self._engine.complete(waiter.token, self._outcome(operation))
+
+    @staticmethod
+    def _outcome(operation: Operation) -> Outcome:
+        facts = {"bundle": operation.name, "flow": operation.flow, "offset": operation.changed_offset}
+        if operation.status == ENDED:
+            return Done(operation.id, operation.result, facts)
+        return Rejected(operation.result, f"operation {operation.id} on {operation.name} ended: {operation.result}")
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def start(self, token: int, command: Transfer | Unload | Split | CreateNamespace | DeleteNamespace) -> None:
+        """Begin an operation: `Started`, or why not. The same operation id is never begun twice."""
+        engine = self._engine
+        known = self.known.get(command.operation)
+        if known is not None:
+            engine.complete(token, Started(known.id, known.name, known.partition, known.offset))
+            return
+        refusal = engine.refusal()
+        if refusal is not None:
+            engine.complete(token, refusal)
+            return
+        match command:
+            case CreateNamespace():
+                self._create(token, command)
+            case DeleteNamespace():
+                self._delete(token, command)
+            case Transfer() | Unload() | Split():
+                self._move(token, command)
+
+    def _answering(self, token: int, operation: str, name: str, timeout_s: float) -> Callable[[Result], None]:
+        """The answer to a command when the end of its first record is known, or its time is over."""
+        self._starting[token] = (operation, self._engine.now.mono_s + timeout_s)
+
+        def done(result: Result) -> None:
+            if self._starting.pop(token, None) is None:
+                return
+            self._engine.complete(token, self._first_record(result, operation, name))
+
+        return done
+
+    def _first_record(self, result: Result, operation: str, name: str) -> Outcome:
+        if result.status is Status.ACCEPTED:
+            partition = self._engine.partition_of("/".join(name.split("/")[:2]))
+            return Started(operation, name, partition, result.offset)
+        if result.status is Status.REJECTED and result.verdict is not None:
+            detail = f"{name}: {MEANING[result.verdict]}; look at its history and try again"
+            return Rejected(result.verdict, detail, result.winner)
+        if result.status is Status.NOT_WRITTEN:
+            return Rejected("not-written", f"{name}: the record never reached the log; try again")
+        return Unknown(operation, f"{name}: the record was not read back; ask for the operation again later")
+
+    def _propose(self, token: int, command_name: str, written: str | None) -> None:
+        if written is None:
+            self._starting.pop(token, None)
+            detail = f"{command_name}: too many records are on their way (pending_max); try again"
+            self._engine.complete(token, Rejected("busy", detail))
+
+    def _move(self, token: int, command: Transfer | Unload | Split) -> None:
+        engine = self._engine
+        found = engine.locate(command.name)
+        if isinstance(found, NotFound):
+            engine.complete(token, found)
+            return
+        refusal = self._unfit(found, command)
+        if refusal is not None:
+            engine.complete(token, refusal)
+            return
+        children: list[str] | None = None
+        state, action, flow, to = State.RELEASING, Action.UNLOAD, Flow.UNLOAD, None
+        if isinstance(command, Transfer):
+            action, flow, to = Action.TRANSFER, Flow.TRANSFER, command.destination
+        elif isinstance(command, Split):
+            state, action, flow = State.SPLITTING, Action.SPLIT, Flow.SPLIT
+            try:
+                bounds = (
+                    bounds_at(found.lower, found.upper, command.at)
+                    if command.at
+                    else even_bounds(command.parts, found.lower, found.upper)
+                )
+            except ValueError as error:
+                engine.complete(token, Rejected("bad-split", f"{found.name}: {error}"))
+                return
+            if len(bounds) < 3:  # noqa: PLR2004 - two children have three bounds
+                engine.complete(token, Rejected("bad-split", f"{found.name}: a split makes two parts or more"))
+                return
+            children = children_of(bounds)
+        written = engine.proposals.propose(
+            found,
+            state,
+            self._answering(token, command.operation, found.name, command.timeout_s),
+            action=action,
+            flow=flow,
+            operation=command.operation,
+            from_=found.to,
+            to=to,
+            children=children,
+            reason=command.reason,
+        )
+        self._propose(token, found.name, written)
+
+    def _unfit(self, key: KeyState, command: Transfer | Unload | Split) -> Outcome | None:
+        if key.state is not State.ASSIGNED:
+            return Rejected(
+                "not-assigned", f"{key.name} is {key.state}; only an Assigned bundle can be moved", key.accepted_id
+            )
+        if not isinstance(command, Transfer):
+            return None
+        destination = command.destination
+        if destination == key.to:
+            return Rejected("destination-is-owner", f"{key.name} is owned by {destination} already")
+        members = self._engine.presence.members
+        member = members.alive.get(destination)
+        if member is None:
+            if destination in members.lost:
+                return Rejected("destination-lost", f"broker {destination} is not heard any more; choose a living one")
+            return Rejected("unknown-destination", f"no broker {destination} is registered; `brokers` lists them")
+        if not member.accepting:
+            return Rejected("destination-not-accepting", f"broker {destination} is joining, draining or in safe mode")
+        return None
+
+    def _create(self, token: int, command: CreateNamespace) -> None:
+        engine = self._engine
+        name = command.namespace
+        if not is_namespace(name):
+            engine.complete(token, Rejected("bad-name", f"`{name}` is not tenant/namespace of A-Za-z0-9_=:.-"))
+            return
+        if engine.bound_broker(name) is not None:
+            engine.complete(token, Rejected("bound-namespace", f"{name} belongs to its broker by rule"))
+            return
+        key = engine.key(name)
+        if key is not None and key.state is State.ACTIVE:
+            engine.complete(token, Rejected("namespace-exists", f"{name} exists already", key.accepted_id))
+            return
+        written = engine.proposals.propose(
+            key or KeyState(name, -1, -1),
+            State.ACTIVE,
+            self._answering(token, command.operation, name, command.timeout_s),
+            action=Action.CREATE,
+            flow=Flow.NAMESPACE,
+            operation=command.operation,
+            children=children_of(command.bounds),
+        )
+        self._propose(token, name, written)
+
+    # --- deletion of a namespace ------------------------------------------------------------------------------------
+
+    def _delete(self, token: int, command: DeleteNamespace) -> None:
+        engine = self._engine
+        key = engine.key(command.namespace)
+        if key is None or key.state is not State.ACTIVE:
+            engine.complete(token, NotFound(f"there is no namespace {command.namespace}"))
+            return
+        if command.namespace in self._deletions:
+            engine.complete(token, Rejected("being-deleted", f"{command.namespace} is being deleted already"))
+            return
+        deadline_s = engine.now.mono_s + command.timeout_s
+        self._deletions[command.namespace] = _Deletion(token, command.namespace, command.operation, deadline_s)
+        mark = {"namespace": command.namespace, "operation": command.operation, "by": engine.identity.broker}
+        mark["for_ms"] = int(min(command.timeout_s, engine.config.closing_mark_s) * 1000)  # type: ignore[assignment]
+        partition = engine.partition_of(command.namespace)
+        engine.proposals.control(partition, CLOSING_PREFIX + command.namespace.encode(), mark)
+        self._drive(self._deletions[command.namespace])
+
+    def _drive(self, deletion: _Deletion) -> None:
+        engine = self._engine
+        key = engine.key(deletion.namespace)
+        if key is None or key.state is not State.ACTIVE or key.ring is None:
+            del self._deletions[deletion.namespace]
+            if not deletion.answered:
+                self._answer_deletion(deletion, key)
+            return
+        if engine.now.mono_s >= deletion.deadline_s:
+            del self._deletions[deletion.namespace]
+            detail = (
+                f"{deletion.namespace}: {key.ring.owned} bundles were not unloaded in time; it opens again by itself"
+            )
+            engine.complete(deletion.token, Rejected("not-unloaded", detail))
+            return
+        if engine.now.mono_s < deletion.retry_at_s or not engine.may_write:
+            return
+        deletion.retry_at_s = engine.now.mono_s + engine.config.retry_interval_s
+        if key.ring.owned:
+            self._unload_all(deletion, key)
+        elif not deletion.writing:
+            deletion.writing = True
+
+            def done(result: Result) -> None:
+                deletion.writing = False
+                if result.status is Status.ACCEPTED and not deletion.answered:
+                    deletion.answered = True
+                    partition = engine.partition_of(deletion.namespace)
+                    started = Started(deletion.operation, deletion.namespace, partition, result.offset)
+                    engine.complete(deletion.token, started)
+
+            written = engine.proposals.propose(
+                key,
+                State.DELETED,
+                done,
+                action=Action.DELETE,
+                flow=Flow.NAMESPACE,
+                operation=deletion.operation,
+                version=key.ring.highest + 1,
+            )
+            deletion.writing = written is not None
+
+    def _answer_deletion(self, deletion: _Deletion, key: KeyState | None) -> None:
+        partition = self._engine.partition_of(deletion.namespace)
+        offset = key.offset if key is not None else -1
+        self._engine.complete(deletion.token, Started(deletion.operation, deletion.namespace, partition, offset))
+
+    def _unload_all(self, deletion: _Deletion, key: KeyState) -> None:
+        if key.ring is None:
+            return
+        room = self._engine.config.handover_window
+        for bundle in key.ring.live.values():
+            if bundle.state is not State.ASSIGNED:
+                continue
+            room -= 1
+            if room < 0:
+                return
+            self._engine.proposals.propose(
+                bundle,
+                State.RELEASING,
+                _ignore,
+                action=Action.UNLOAD,
+                flow=Flow.NAMESPACE,
+                operation=deletion.operation,
+                from_=bundle.to,
+            )
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def wait(self, token: int, command: AwaitOperation) -> None:
+        """Answer when the operation has ended."""
+        known = self.known.get(command.operation)
+        if known is not None and known.status != RUNNING:
+            self._engine.complete(token, self._outcome(known))
+            return
+        self._waiters.append(_Waiter(token, command.operation, self._engine.now.mono_s + command.timeout_s))
+
+    def tick(self) -> None:
+        """Deadlines of waiters and commands; deletions go on."""
+        now_s = self._engine.now.mono_s
+        for token, (operation, deadline_s) in list(self._starting.items()):
+            if now_s >= deadline_s:
+                del self._starting[token]
+                detail = "its first record was not read back in time; ask for the operation again later"
+                self._engine.complete(token, Unknown(operation, detail))
+        for waiter in [w for w in self._waiters if now_s >= w.deadline_s]:
+            self._waiters.remove(waiter)
+            known = self.known.get(waiter.operation)
+            if known is None:
+                outcome: Outcome = NotFound(f"no record of operation {waiter.operation} was read")
+            else:
+                outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
+            self._engine.complete(waiter.token, outcome)
+        for deletion in list(self._deletions.values()):
+            self._drive(deletion)
+
+
+def _ignore(_: Result) -> None:
+    """The state tells; the next round looks at it."""
+
+
+def _ending(operation: Operation, record: Record) -> tuple[str, str]:
+    if record.state is State.ACTIVE:
+        return ENDED, "created"
+    if record.state is State.DELETED:
+        return ENDED, "deleted" if operation.flow == Flow.NAMESPACE else "split"
+    if record.state is State.UNASSIGNED:
+        if operation.flow == Flow.UNLOAD:
+            return ENDED, "unloaded"
+        return (ENDED, "repaired") if operation.flow == Flow.REPAIR else (FAILED, "declined")
+    if operation.flow == Flow.TRANSFER:
+        return (ENDED, "transferred") if record.to == operation.destination else (FAILED, "taken-back")
+    if operation.flow == Flow.SPLIT:
+        return FAILED, "given-up"
+    if operation.flow == Flow.UNLOAD:
+        return FAILED, "taken-back"
+    return ENDED, "repaired" if operation.flow == Flow.REPAIR else "owned"

@@ -1,0 +1,302 @@
+"""This process in the registry: waiting for its predecessor, heartbeats, and what the silence of the log means (safe mode)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from statechannel.core.effects import Append
+from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
+from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member
+from statechannel.core.record import FORMAT
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+
+FRESH_TO_REFUSE = 2
+OUTSTANDING_MAX = 64
+
+
+class Mode(StrEnum):
+    """How far this process trusts its picture of the cluster."""
+
+    STARTING = "starting"  # not registered yet
+    NORMAL = "normal"
+    SAFE = "safe"  # the log is away: serve what is served, decide nothing
+    SETTLING = "settling"  # the log is back: wait for the others to be heard
+
+
+class Presence:
+    """Registry reader and writer of one process.
+
+    Attributes:
+        term: Offset of the registry record by which this process leads; -1 while it does not.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.members = Membership(engine.config.member_expiry_s)
+        self.mode = Mode.STARTING
+        self.announced = False
+        self.elected = False
+        self.term = -1
+        self.goodbye_sent = False
+        self.goodbye_heard = False
+        self.listening_since_s: float | None = None
+        self._registry_end: int | None = None
+        self._position = 0
+        self._newest_ms = 0
+        self._seq = 0
+        self._sent_at_s: dict[int, float] = {}
+        self._claim_seq: int | None = None
+        self._next_at_s = 0.0
+        self._heard_self_sent_s = 0.0
+        self._mode_since_s = 0.0
+        self._expected: set[str] = set()
+        self._fresh_foreign: dict[str, int] = {}
+        self._foreign_last_ms: dict[str, int] = {}
+        self._own_first_read = False
+
+    # --- what the log says ------------------------------------------------------------------------------------------
+
+    def opened(self, event: PartitionOpened) -> None:
+        """The registry is read from its beginning."""
+        self._registry_end = event.end_offset
+        self._position = event.first_offset
+        self._check_listened()
+
+    def reached(self, event: PositionReached) -> None:
+        """Everything below the position was delivered."""
+        self._position = max(self._position, event.position)
+        self._check_listened()
+
+    def _check_listened(self) -> None:
+        if self.listening_since_s is None and self._registry_end is not None and self._position >= self._registry_end:
+            self.listening_since_s = self._engine.now.mono_s
+            self.members.settle_backlog(self._engine.now.mono_s, self._newest_ms)
+
+    def read(self, record: RecordRead) -> None:
+        """Take in one registry record."""
+        self._position = record.offset + 1
+        self._newest_ms = max(self._newest_ms, record.timestamp_ms)
+        info = decode_member(record.value)
+        if info is not None:
+            self._heard(record, info)
+        self._check_listened()
+
+    def _heard(self, record: RecordRead, info: dict[str, Any]) -> None:
+        engine = self._engine
+        own_id = info["broker"] == engine.identity.broker
+        if own_id and info["incarnation"] != engine.identity.incarnation:
+            if not self._tolerate(record, info):
+                return
+        elif own_id:
+            self._heard_self(record, info)
+            if engine.stopped is not None:
+                return
+        was_alive = info["broker"] in self.members.alive
+        member = self.members.heard(engine.now.mono_s, record.offset, record.timestamp_ms, info)
+        self._expected.discard(info["broker"])
+        if (member is not None) != was_alive or (member is not None and member.first_offset == record.offset):
+            engine.members_changed()
+
+    def _tolerate(self, record: RecordRead, info: dict[str, Any]) -> bool:
+        """Another process under our id: whether it counts as a member."""
+        engine = self._engine
+        incarnation = info["incarnation"]
+        before = self._foreign_last_ms.get(incarnation)
+        self._foreign_last_ms[incarnation] = record.timestamp_ms
+        if info.get("leaving") is True:
+            return True
+        fresh = self._registry_end is not None and record.offset >= self._registry_end
+        if not self.announced:
+            if fresh:
+                self._fresh_foreign[incarnation] = self._fresh_foreign.get(incarnation, 0) + 1
+            if self._fresh_foreign.get(incarnation, 0) >= FRESH_TO_REFUSE and not engine.config.take_over:
+                engine.stop(
+                    "id-in-use",
+                    f"broker id {engine.identity.broker} is in use by a live process (incarnation {incarnation}); "
+                    "stop that one first, choose another id, or start with take-over",
+                )
+            return True
+        if not self._own_first_read or before is not None:
+            # Before our own first record it was first, and our first record will say what follows; after it, it is a
+            # process that we replaced and that has not noticed yet.
+            return not self._own_first_read
+        engine.stop(
+            "replaced",
+            f"another process (incarnation {incarnation}) runs under broker id {engine.identity.broker} now; this one was "
+            "not heard for longer than the expiry and must not go on",
+        )
+        return True
+
+    def _heard_self(self, record: RecordRead, info: dict[str, Any]) -> None:
+        engine = self._engine
+        if info.get("leaving") is True:
+            self.goodbye_heard = True
+        if not self._own_first_read:
+            self._own_first_read = True
+            limit_ms = engine.config.member_expiry_s * 1000
+            for incarnation, last_ms in self._foreign_last_ms.items():
+                gone = (engine.identity.broker, incarnation) in self.members.gone
+                if not gone and record.timestamp_ms - last_ms < limit_ms and not engine.config.take_over:
+                    engine.stop(
+                        "id-in-use",
+                        f"broker id {engine.identity.broker} was taken by another process at the same time "
+                        f"(incarnation {incarnation}); stop one of them, or choose another id",
+                    )
+                    return
+        sent_at_s = self._sent_at_s.pop(info["seq"], None)
+        if sent_at_s is not None:
+            self._heard_self_sent_s = max(self._heard_self_sent_s, sent_at_s)
+        if self._claim_seq is not None and info["seq"] >= self._claim_seq and info.get("leading") is True:
+            self._claim_seq = None
+            self.term = record.offset
+            engine.emit("leader.elected", broker=engine.identity.broker, term=self.term)
+            engine.leadership_changed()
+
+    # --- leadership -------------------------------------------------------------------------------------------------
+
+    def elected_changed(self, *, elected: bool) -> None:
+        """The election spoke. A leader counts only after its own registry record was read back."""
+        if elected == self.elected:
+            return
+        self.elected = elected
+        if elected:
+            self._claim_seq = self._seq + 1
+            self._send()
+        else:
+            self._claim_seq = None
+            if self.term >= 0:
+                self.term = -1
+                self._engine.emit("leader.resigned", broker=self._engine.identity.broker)
+                self._engine.leadership_changed()
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads and may act on it."""
+        return self.term >= 0 and self.mode is Mode.NORMAL
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Mode first, then expiry: a process that was cut off must not hold the others' silence against them."""
+        engine = self._engine
+        now_s = engine.now.mono_s
+        if not self.announced:
+            self._maybe_announce(now_s)
+        self._check_mode(now_s)
+        if self.mode is Mode.NORMAL:
+            lost = self.members.expire(now_s, keep=engine.identity.incarnation)
+            if lost:
+                for one in lost:
+                    engine.emit("member.lost", broker=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
+                engine.repair.members_lost(lost)
+                engine.members_changed()
+        if self.announced and now_s >= self._next_at_s and not self.goodbye_sent:
+            self._send()
+
+    def _maybe_announce(self, now_s: float) -> None:
+        engine = self._engine
+        if self.listening_since_s is None:
+            return
+        predecessor = self.members.alive.get(engine.identity.broker)
+        if predecessor is not None and not engine.config.take_over:
+            if now_s - predecessor.heard_at_s <= engine.config.member_expiry_s:
+                return
+        self.announced = True
+        self._heard_self_sent_s = now_s
+        self._send()
+
+    def _check_mode(self, now_s: float) -> None:
+        engine = self._engine
+        if not self.announced:
+            return
+        silence_s = now_s - self._heard_self_sent_s
+        if self.mode is Mode.STARTING:
+            if self._own_first_read:
+                self._change(Mode.NORMAL)
+        elif silence_s > engine.config.safe_after_s:
+            if self.mode is not Mode.SAFE:
+                self._expected = set(self.members.alive) - {engine.identity.broker}
+                self._change(Mode.SAFE)
+        elif self.mode is Mode.SAFE:
+            self.members.hear_all(now_s)
+            self._change(Mode.SETTLING)
+        elif self.mode is Mode.SETTLING and (
+            not self._expected or now_s - self._mode_since_s >= engine.config.settle_s
+        ):
+            self._change(Mode.NORMAL)
+
+    def _change(self, mode: Mode) -> None:
+        engine = self._engine
+        before, self.mode = self.mode, mode
+        self._mode_since_s = engine.now.mono_s
+        engine.emit("mode.changed", before=before, mode=mode)
+        self._next_at_s = engine.now.mono_s
+        engine.mode_changed()
+
+    @property
+    def silence_s(self) -> float:
+        """Age of the picture: since the send time of the newest own heartbeat that was read back."""
+        return self._engine.now.mono_s - self._heard_self_sent_s if self.announced else 0.0
+
+    def knows_absence(self) -> bool:
+        """Whether a broker that is not heard may be called lost: this process has listened for long enough."""
+        return (
+            self.mode is Mode.NORMAL
+            and self.listening_since_s is not None
+            and self._engine.now.mono_s - self.listening_since_s > self._engine.config.member_expiry_s
+        )
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def announce_change(self) -> None:
+        """Tell the others at once rather than at the next interval."""
+        if self.announced and not self.goodbye_sent:
+            self._send()
+
+    def say_goodbye(self) -> None:
+        """The last registry record of this process."""
+        if self.announced and not self.goodbye_sent:
+            self._send(leaving=True)
+        self.goodbye_sent = True
+
+    def _send(self, *, leaving: bool = False) -> None:
+        engine = self._engine
+        if not self.announced:
+            return
+        self._next_at_s = engine.now.mono_s + engine.config.member_interval_s
+        if len(self._sent_at_s) >= OUTSTANDING_MAX:
+            del self._sent_at_s[next(iter(self._sent_at_s))]
+        self._seq += 1
+        self._sent_at_s[self._seq] = engine.now.mono_s
+        identity = engine.identity
+        info = {
+            "format": MEMBER_FORMAT,
+            "kind": "member",
+            "broker": identity.broker,
+            "incarnation": identity.incarnation,
+            "seq": self._seq,
+            "sent_at_ms": engine.now.wall_ms,
+            "started_at_ms": identity.started_at_ms,
+            "listeners": dict(identity.listeners),
+            "persistent": identity.persistent,
+            "non_persistent": identity.non_persistent,
+            "properties": dict(identity.properties),
+            "software": identity.software,
+            "formats": [FORMAT],
+            "phase": "caught-up" if engine.caught_up else "joining",
+            "mode": self.mode,
+            "accepting": not engine.draining,
+            "draining": engine.draining,
+            "leading": self.elected,
+            "leaving": leaving,
+            "repair_paused": engine.repair.paused_why,
+            "applied": {str(replica.partition): replica.applied for replica in engine.replicas},
+            "expiry_s": engine.config.member_expiry_s,
+        }
+        key = identity.broker.encode()
+        engine.perform(Append(engine.new_token(), Topic.REGISTRY, 0, key, orjson.dumps(info)))

@@ -1,0 +1,253 @@
+"""Records on their way: written, perhaps in the log, judged when read back (protocol section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ulid import ULID
+
+from statechannel.core import codec
+from statechannel.core.effects import Append
+from statechannel.core.inputs import Topic
+from statechannel.core.record import FORMAT, Kind
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+    from statechannel.core.inputs import Appended, AppendFailed, RecordRead
+    from statechannel.core.keys import KeyState
+    from statechannel.core.states import Action, Flow
+    from statechannel.core.view import Judgement
+
+
+class Status(StrEnum):
+    """How a record of ours ended."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    NOT_WRITTEN = "not-written"
+    UNKNOWN = "unknown"
+
+
+class Result(NamedTuple):
+    """The end of one record.
+
+    Attributes:
+        verdict: Set where the record was judged.
+        winner: Id of the accepted record that stood in its way.
+    """
+
+    status: Status
+    verdict: Verdict | None = None
+    offset: int = -1
+    winner: str | None = None
+
+
+@dataclass(slots=True)
+class Pending:
+    """A record that was handed to the log and whose end is not known yet."""
+
+    token: int
+    partition: int
+    name: str
+    record_id: str
+    version: int
+    sent_at_s: float
+    done: Callable[[Result], None]
+    is_proposal: bool
+    offset: int = -1
+    session: int = -1
+    failed: bool = False
+    seen: dict[int, Result] = field(default_factory=dict)
+
+
+class Proposals:
+    """All records of this process on the channel topic whose end is open."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pending: dict[int, Pending] = {}
+        self._by_id: dict[str, Pending] = {}
+        self._failed: dict[int, Pending] = {}
+        self._delivered: dict[tuple[int, int], tuple[int, int]] = {}
+        self._ids = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def new_id(self) -> str:
+        """A ULID: wall time, this process's own random part, and a counter."""
+        self._ids += 1
+        random_part = (int.from_bytes(self._engine.identity.entropy[:10], "big") + self._ids) & (2**80 - 1)
+        return str(ULID.from_int(((self._engine.now.wall_ms & (2**48 - 1)) << 80) | random_part))
+
+    def propose(
+        self,
+        key: KeyState,
+        state: State,
+        done: Callable[[Result], None],
+        *,
+        action: Action,
+        flow: Flow | str | None,
+        operation: str | None,
+        from_: str | None = None,
+        to: str | None = None,
+        version: int | None = None,
+        **more: Any,
+    ) -> str | None:
+        """Write a proposal that builds on the accepted state of the key; its id, or None if too much is on its way.
+
+        Args:
+            done: Called once with the end.
+            version: Where it is not the accepted version plus one.
+            more: Further fields (`children`, `forced`, `lost`, `reason`); those that are None are left out.
+        """
+        fields: dict[str, Any] = {
+            "version": key.version + 1 if version is None else version,
+            "base": key.accepted_id,
+            "state": state,
+            "action": action,
+        }
+        if not key.is_namespace:
+            fields |= {"from": from_, "to": to}
+        more |= {"flow": flow, "operation": operation}
+        fields |= {name: value for name, value in more.items() if value is not None}
+        return self._write(key, Kind.PROPOSAL, fields, done)
+
+    def restate(self, key: KeyState, done: Callable[[Result], None]) -> str | None:
+        """Write an assert of the accepted state of the key (Absent where it does not exist)."""
+        fields: dict[str, Any] = {
+            "version": key.version if key.state is not None else 0,
+            "asserts": key.accepted_id if key.state is not None else None,
+            "state": key.state or State.ABSENT,
+        }
+        if not key.is_namespace:
+            fields |= {"from": key.from_, "to": key.to}
+        if key.bounds is not None:
+            fields["children"] = key.children
+        return self._write(key, Kind.ASSERT, fields, done)
+
+    def _write(self, key: KeyState, kind: Kind, fields: dict[str, Any], done: Callable[[Result], None]) -> str | None:
+        engine = self._engine
+        if len(self._pending) >= engine.config.pending_max:
+            return None
+        partition = engine.partition_of(key.namespace)
+        record_id = self.new_id()
+        value = codec.encode(
+            {
+                "format": FORMAT,
+                "kind": kind,
+                "id": record_id,
+                "covers": engine.replicas[partition].applied,
+                "by": {"broker": engine.identity.broker, "incarnation": engine.identity.incarnation},
+                **fields,
+                "written_at_ms": engine.now.wall_ms,
+            }
+        )
+        token = engine.new_token()
+        pending = Pending(
+            token,
+            partition,
+            key.name,
+            record_id,
+            fields["version"],
+            engine.now.mono_s,
+            done,
+            is_proposal=kind is Kind.PROPOSAL,
+        )
+        self._pending[token] = pending
+        self._by_id[record_id] = pending
+        engine.perform(Append(token, Topic.CHANNEL, partition, key.key, value))
+        return record_id
+
+    def control(self, partition: int, key: bytes, fields: dict[str, Any]) -> None:
+        """Write a control record; nobody waits for its end."""
+        engine = self._engine
+        engine.perform(Append(engine.new_token(), Topic.CHANNEL, partition, key, codec.encode(fields)))
+
+    def purge(self, partition: int, key: bytes) -> None:
+        """Write the null that takes away a key which does not exist."""
+        engine = self._engine
+        engine.perform(Append(engine.new_token(), Topic.CHANNEL, partition, key, None))
+
+    def appended(self, report: Appended) -> None:
+        """A delivery report: the record is in the log, its verdict follows (or came already)."""
+        pending = self._pending.get(report.token)
+        if pending is None:
+            return
+        pending.offset = report.offset
+        pending.session = report.session
+        before = self._delivered.get((pending.partition, report.session), (-1, -1))
+        self._delivered[pending.partition, report.session] = max(before, (report.token, report.offset))
+        result = pending.seen.get(report.offset)
+        if result is not None:
+            self._finish(pending, result)
+
+    def append_failed(self, report: AppendFailed) -> None:
+        """An error is not an end, unless the record never left the client."""
+        pending = self._pending.get(report.token)
+        if pending is None:
+            return
+        if report.never_written:
+            self._finish(pending, Result(Status.NOT_WRITTEN))
+            return
+        pending.failed = True
+        pending.session = report.session
+        self._failed[pending.token] = pending
+        if pending.seen:
+            self._finish(pending, next(iter(pending.seen.values())))
+
+    def read_back(self, record: RecordRead, judgement: Judgement) -> None:
+        """A record that names this process as its writer was judged."""
+        decoded = judgement.record
+        pending = self._by_id.get(decoded.id) if decoded is not None else None
+        if pending is None or judgement.key is None or judgement.key.name != pending.name:
+            return
+        verdict = judgement.verdict
+        if verdict is Verdict.ACCEPTED or verdict is Verdict.ASSERT_EQUAL:
+            self._finish(pending, Result(Status.ACCEPTED, verdict, record.offset))
+            return
+        result = Result(Status.REJECTED, verdict, record.offset, judgement.key.accepted_id)
+        if pending.failed or pending.offset == record.offset:
+            self._finish(pending, result)
+        elif pending.offset < 0:
+            # Not told yet at which offset ours lies: a copy of our id by somebody else must not end it.
+            pending.seen[record.offset] = result
+
+    def tick(self) -> None:
+        """End what can be known by now of records whose delivery report was an error."""
+        for pending in list(self._failed.values()):
+            replica = self._engine.replicas[pending.partition]
+            token, offset = self._delivered.get((pending.partition, pending.session), (-1, -1))
+            if token > pending.token and 0 <= offset <= replica.applied and replica.caught_up:
+                self._finish(pending, Result(Status.NOT_WRITTEN))
+            elif pending.is_proposal and self._superseded(pending):
+                self._finish(pending, Result(Status.REJECTED, Verdict.STALE_VERSION))
+            elif self._engine.now.mono_s - pending.sent_at_s > self._engine.config.unknown_limit_s:
+                self._finish(pending, Result(Status.UNKNOWN))
+
+    def _superseded(self, pending: Pending) -> bool:
+        """Another record has its version: wherever ours lands, it can no longer be accepted."""
+        replica = self._engine.replicas[pending.partition]
+        key = replica.view.get(pending.name) if replica.caught_up else None
+        return key is not None and key.version >= pending.version and key.record_id != pending.record_id
+
+    def view_replaced(self, partition: int) -> None:
+        """The view was rebuilt: what was judged in between was not seen here."""
+        view = self._engine.replicas[partition].view
+        for pending in [p for p in self._pending.values() if p.partition == partition]:
+            key = view.get(pending.name)
+            if key is not None and key.record_id == pending.record_id and not key.derived:
+                self._finish(pending, Result(Status.ACCEPTED, Verdict.ACCEPTED, key.offset))
+            elif pending.failed or 0 <= pending.offset <= view.applied:
+                self._finish(pending, Result(Status.UNKNOWN))
+
+    def _finish(self, pending: Pending, result: Result) -> None:
+        self._pending.pop(pending.token, None)
+        self._by_id.pop(pending.record_id, None)
+        self._failed.pop(pending.token, None)
+        pending.done(result)

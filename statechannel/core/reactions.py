@@ -1,0 +1,425 @@
+"""What this broker must do about a bundle whose state names it: one table for live records and for the end of a join.
+
+| state | this broker is | it does |
+|---|---|---|
+| Assigning | named | prepares (`on_own`), then Assigned; or declines |
+| Assigned | the owner, by a record that this process did not write | prepares, then resumes at the next generation |
+| Releasing | the source | lets go (`on_release`), then Assigning or Unassigned; takes back if the destination is lost |
+| Splitting | the source and serving | prepares the children, then Deleted; else gives up |
+
+Source: PIP-192 "Bundle State Change Examples"; upstream `ServiceUnitStateChannelImpl.handle*Event`, which does not resume
+in-flight states of a restarted actor and waits for the leader's monitor instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from statechannel.core.bundle import bounds_of, bundle_key, children_of, even_bounds
+from statechannel.core.effects import CallHook, Hook
+from statechannel.core.proposals import Result, Status
+from statechannel.core.states import Action, Flow, State
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+    from statechannel.core.inputs import HookFinished
+    from statechannel.core.keys import KeyState
+    from statechannel.core.view import View
+
+
+class Due(StrEnum):
+    """What a state asks of this broker."""
+
+    RETURN = "return"
+    DECLINE = "decline"
+    RESUME = "resume"
+    LET_GO = "let-go"
+    TAKE_BACK = "take-back"
+    COMMIT_SPLIT = "commit-split"
+    GIVE_UP = "give-up"
+    UNLOAD_ITSELF = "unload-itself"
+
+
+@dataclass(slots=True)
+class Holding:
+    """A bundle that the embedding broker serves or prepares.
+
+    Attributes:
+        generation: Generation served; None while only preparing.
+        prepared: Generation prepared for; None if none is.
+    """
+
+    generation: int | None = None
+    prepared: int | None = None
+
+
+@dataclass(slots=True)
+class Task:
+    """One due reaction to one accepted state."""
+
+    due: Due
+    version: int
+    accepted_id: str | None
+    started_at_s: float
+    hooks: dict[int, str] = field(default_factory=dict)
+    deadline_s: float = 0.0
+    children: tuple[int, ...] = ()
+    ready: bool = False
+    sent: bool = False
+    retry_at_s: float = 0.0
+
+
+class Reactions:
+    """The bundles of this process and its open reactions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.holdings: dict[str, Holding] = {}
+        self.tasks: dict[str, Task] = {}
+        self._hook_tasks: dict[int, str] = {}
+        self._next_hook = 0
+
+    def serving(self) -> dict[str, int]:
+        """Bundles served by this process, with their generations."""
+        return {name: one.generation for name, one in self.holdings.items() if one.generation is not None}
+
+    def serves(self, key: KeyState) -> bool:
+        """Whether this process serves the bundle at the generation that its state says."""
+        holding = self.holdings.get(key.name)
+        return holding is not None and holding.generation is not None and holding.generation == key.generation
+
+    # --- entry points -----------------------------------------------------------------------------------------------
+
+    def state_changed(self, view: View, key: KeyState) -> None:
+        """An accepted record changed this key (and what is derived from it)."""
+        me = self._engine.identity.broker
+        if key.is_namespace:
+            if key.state is State.DELETED:
+                self._namespace_gone(key.namespace)
+            return
+        name = key.name
+        if name in self.holdings or name in self.tasks or me in (key.from_, key.to):
+            self._settle(name, key)
+            if key.state is State.DELETED and key.bounds is not None:
+                for index in range(len(key.bounds) - 1):
+                    child = view.get(bundle_key(key.namespace, key.bounds[index], key.bounds[index + 1]))
+                    if child is not None:
+                        self._settle(child.name, child)
+                        self._react(child.name, child)
+            self._react(name, key)
+
+    def view_replaced(self, view: View) -> None:
+        """The partition was joined (again): act on every state that names this broker, exactly as if it were new."""
+        for name in [n for n in self.holdings if self._engine.owns_partition(view, n)]:
+            self._settle(name, view.get(name))
+        for name in [n for n in self.tasks if self._engine.owns_partition(view, n)]:
+            if view.get(name) is None:
+                self._discard(name)
+        me = self._engine.identity.broker
+        for key in view.live():
+            if me in (key.from_, key.to):
+                self._react(key.name, key)
+
+    def _namespace_gone(self, namespace: str) -> None:
+        prefix = namespace + "/"
+        for name in [n for n in {*self.holdings, *self.tasks} if n.startswith(prefix)]:
+            self._settle(name, None)
+            self._discard(name)
+
+    # --- what is held ----------------------------------------------------------------------------------------------
+
+    def _settle(self, name: str, key: KeyState | None) -> None:
+        """Bring a holding in line with the accepted state: start serving, go on, or stop."""
+        holding = self.holdings.get(name)
+        if holding is None:
+            return
+        engine = self._engine
+        me = engine.identity.broker
+        if key is not None and key.state is not None:
+            if key.state is State.ASSIGNED and key.to == me:
+                if key.writer == engine.writer and holding.prepared == key.version:
+                    holding.generation, holding.prepared = key.version, None
+                    self._call(Hook.ON_SERVE, name, key.version)
+                    return
+                if holding.generation == key.version:
+                    return
+            source = key.state in (State.RELEASING, State.SPLITTING) and key.from_ == me
+            if source and holding.generation is not None and holding.generation == key.version - 1:
+                return
+            waiting = key.state in (State.ASSIGNING, State.ASSIGNED) and key.to == me
+            if (waiting or source) and holding.generation is None and holding.prepared == key.version + 1:
+                return
+            if key.state is State.DELETED and key.writer == engine.writer:
+                # The split is committed: the children are served by this process in its place.
+                del self.holdings[name]
+                return
+        self._let_go_of(name, key.owner or key.bound_for if key is not None else None)
+
+    def _let_go_of(self, name: str, peer: str | None) -> None:
+        """Stop serving or preparing at once; the hook is told, nobody waits for it."""
+        holding = self.holdings.pop(name, None)
+        if holding is None:
+            return
+        generation = holding.generation if holding.generation is not None else holding.prepared
+        peer = None if peer == self._engine.identity.broker else peer
+        self._call(Hook.ON_RELEASE, name, generation or 0, peer)
+
+    def release_all(self) -> None:
+        """The lease ran out, or the process ends: stop serving everything."""
+        for name in list(self.holdings):
+            self._let_go_of(name, None)
+        for name in list(self.tasks):
+            self._discard(name)
+
+    # --- what is due ------------------------------------------------------------------------------------------------
+
+    def due(self, key: KeyState) -> Due | None:
+        """The reaction that a state asks of this process; the table at the top of this page."""
+        me = self._engine.identity.broker
+        if key.state is State.ASSIGNING and key.to == me:
+            return Due.DECLINE if self._engine.draining else Due.RETURN
+        if key.state is State.ASSIGNED and key.to == me and not self.serves(key):
+            return Due.RESUME
+        if key.state is State.RELEASING and key.from_ == me:
+            lost = key.to is not None and self._engine.is_lost(key.to)
+            return Due.TAKE_BACK if lost and not self._engine.draining else Due.LET_GO
+        if key.state is State.SPLITTING and key.from_ == me:
+            return Due.COMMIT_SPLIT if self.serves(key) else Due.GIVE_UP
+        return None
+
+    def _react(self, name: str, key: KeyState) -> None:
+        task = self.tasks.get(name)
+        due = self.due(key)
+        if task is not None:
+            if due is not None and task.version == key.version and task.accepted_id == key.accepted_id:
+                return
+            self._discard(name)
+        if due is not None:
+            self._start(name, key, due)
+
+    def _start(self, name: str, key: KeyState, due: Due) -> None:
+        now_s = self._engine.now.mono_s
+        task = Task(due, key.version, key.accepted_id, now_s)
+        self.tasks[name] = task
+        deadline = self._engine.config.hook_deadline_s
+        task.deadline_s = now_s + deadline
+        if due in (Due.RETURN, Due.RESUME, Due.TAKE_BACK, Due.GIVE_UP):
+            holding = self.holdings.setdefault(name, Holding())
+            holding.prepared = key.version + 1
+            self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
+        elif due is Due.LET_GO and name in self.holdings:
+            generation = self.holdings[name].generation or key.version - 1
+            self._wait_for(name, task, Hook.ON_RELEASE, generation, peer=key.to)
+        elif due is Due.COMMIT_SPLIT:
+            self._prepare_children(task, key)
+        else:
+            task.ready = True
+        self._advance(name, task)
+
+    def _prepare_children(self, task: Task, key: KeyState) -> None:
+        bounds = bounds_of(key.intent) if key.intent else None
+        fits = bounds is not None and bounds[0] == key.lower and bounds[-1] == key.upper and len(bounds) > 2  # noqa: PLR2004
+        if bounds is not None and fits:
+            task.children = tuple(bounds)
+        elif key.upper - key.lower > 1:
+            task.children = tuple(even_bounds(2, key.lower, key.upper))
+        else:
+            task.due = Due.GIVE_UP
+            self.holdings.setdefault(key.name, Holding()).prepared = key.version + 1
+            self._wait_for(key.name, task, Hook.ON_OWN, key.version + 1)
+            return
+        for child in self._child_names(key.namespace, task.children):
+            self.holdings[child] = Holding(prepared=key.version + 2)
+            self._wait_for(key.name, task, Hook.ON_OWN, key.version + 2, bundle=child)
+
+    @staticmethod
+    def _child_names(namespace: str, bounds: tuple[int, ...]) -> list[str]:
+        return [bundle_key(namespace, bounds[index], bounds[index + 1]) for index in range(len(bounds) - 1)]
+
+    # --- hooks ------------------------------------------------------------------------------------------------------
+
+    def _call(self, hook: Hook, bundle: str, generation: int, peer: str | None = None, hook_id: int = 0) -> None:
+        deadline_s = self._engine.config.hook_deadline_s
+        self._engine.perform(CallHook(hook_id, hook, bundle, generation, peer, deadline_s))
+
+    def _wait_for(
+        self, name: str, task: Task, hook: Hook, generation: int, *, bundle: str | None = None, peer: str | None = None
+    ) -> None:
+        bundle = bundle or name
+        self._next_hook += 1
+        task.hooks[self._next_hook] = bundle
+        self._hook_tasks[self._next_hook] = name
+        self._call(hook, bundle, generation, peer, self._next_hook)
+
+    def hook_finished(self, event: HookFinished) -> None:
+        """A hook that somebody waits for returned or raised."""
+        name = self._hook_tasks.pop(event.hook_id, None)
+        task = self.tasks.get(name) if name is not None else None
+        if name is None or task is None or event.hook_id not in task.hooks:
+            return
+        bundle = task.hooks.pop(event.hook_id)
+        if event.error is not None:
+            self._engine.emit("hook.failed", bundle=bundle, due=task.due, error=event.error)
+            self._hooks_failed(name, task)
+            return
+        self._advance(name, task)
+
+    def _hooks_failed(self, name: str, task: Task) -> None:
+        """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
+        for hook_id in task.hooks:
+            self._hook_tasks.pop(hook_id, None)
+        task.hooks.clear()
+        key = self._engine.key(name)
+        if key is None:
+            self._discard(name)
+            return
+        match task.due:
+            case Due.RETURN:
+                self._let_go_of(name, None)
+                task.due = Due.DECLINE
+            case Due.RESUME:
+                self._let_go_of(name, None)
+                task.due = Due.UNLOAD_ITSELF
+            case Due.TAKE_BACK:
+                self._let_go_of(name, key.to)
+                task.due = Due.LET_GO
+                task.ready = True
+            case Due.COMMIT_SPLIT:
+                self._drop_children(task, key.namespace)
+                task.due = Due.GIVE_UP
+                task.deadline_s = self._engine.now.mono_s + self._engine.config.hook_deadline_s
+                self.holdings.setdefault(name, Holding()).prepared = key.version + 1
+                self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
+                return
+            case Due.GIVE_UP:
+                # Splitting can only end in Assigned or Deleted: it is given up, and the resumption that follows decides.
+                self._let_go_of(name, None)
+            case _:
+                pass
+        self._advance(name, task)
+
+    def _drop_children(self, task: Task, namespace: str) -> None:
+        for child in self._child_names(namespace, task.children):
+            if self.holdings.get(child, Holding(generation=0)).generation is None:
+                self._let_go_of(child, None)
+        task.children = ()
+
+    def _discard(self, name: str) -> None:
+        task = self.tasks.pop(name, None)
+        if task is None:
+            return
+        for hook_id in task.hooks:
+            self._hook_tasks.pop(hook_id, None)
+        if task.children:
+            key = self._engine.key(name)
+            committed = key is not None and key.state is State.DELETED and key.writer == self._engine.writer
+            if not committed:
+                self._drop_children(task, name.rpartition("/")[0])
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def _advance(self, name: str, task: Task) -> None:
+        """Write the record once everything it waits for is there."""
+        if task.hooks or task.sent or self._engine.now.mono_s < task.retry_at_s:
+            return
+        key = self._engine.key(name)
+        if key is None or self.tasks.get(name) is not task:
+            return
+        wait_s = self._engine.lease_wait_s(key, task.due)
+        if self._engine.now.mono_s < task.started_at_s + wait_s:
+            task.retry_at_s = task.started_at_s + wait_s
+            return
+        if task.due is Due.LET_GO:
+            # Let go within the deadline, then write in any case: storage fences by generation.
+            self.holdings.pop(name, None)
+            if key.to is not None and self._engine.is_lost(key.to) and not self._engine.draining and not task.ready:
+                task.due = Due.TAKE_BACK
+                task.ready = True
+                task.deadline_s = self._engine.now.mono_s + self._engine.config.hook_deadline_s
+                self.holdings[name] = Holding(prepared=key.version + 1)
+                self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
+                return
+        if not self._engine.may_write:
+            task.retry_at_s = self._engine.now.mono_s + self._engine.config.retry_interval_s
+            return
+        self._write(name, task, key)
+
+    def _write(self, name: str, task: Task, key: KeyState) -> None:
+        me = self._engine.identity.broker
+        propose = self._engine.proposals.propose
+        flow, operation = key.flow, key.operation
+
+        def done(result: Result) -> None:
+            self._written(name, task, result)
+
+        if task.due is Due.RETURN:
+            written = propose(
+                key, State.ASSIGNED, done, action=Action.RETURN, flow=flow, operation=operation, from_=key.from_, to=me
+            )
+        elif task.due is Due.DECLINE:
+            written = propose(
+                key, State.UNASSIGNED, done, action=Action.DECLINE, flow=flow, operation=operation, from_=me
+            )
+        elif task.due is Due.UNLOAD_ITSELF:
+            written = propose(
+                key, State.RELEASING, done, action=Action.UNLOAD, flow=Flow.UNLOAD, operation=operation, from_=me
+            )
+        elif task.due is Due.LET_GO:
+            state = State.UNASSIGNED if key.to is None else State.ASSIGNING
+            action = Action.UNLOAD if key.to is None else Action.TRANSFER
+            written = propose(key, state, done, action=action, flow=flow, operation=operation, from_=me, to=key.to)
+        elif task.due is Due.COMMIT_SPLIT:
+            written = propose(
+                key,
+                State.DELETED,
+                done,
+                action=Action.SPLIT,
+                flow=flow,
+                operation=operation,
+                from_=me,
+                children=children_of(task.children),
+            )
+        else:
+            written = propose(key, State.ASSIGNED, done, action=Action.RESUME, flow=flow, operation=operation, to=me)
+        task.sent = written is not None
+        task.retry_at_s = self._engine.now.mono_s + self._engine.config.retry_interval_s
+
+    def _written(self, name: str, task: Task, result: Result) -> None:
+        if result.status is Status.ACCEPTED or self.tasks.get(name) is not task:
+            return
+        # The state still asks for it: again, with a new id, after a while.
+        task.sent = False
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Deadlines of hooks, and records to be written again."""
+        engine = self._engine
+        for name, task in list(self.tasks.items()):
+            if self.tasks.get(name) is not task:
+                continue
+            key = engine.key(name)
+            if key is None:
+                continue
+            if task.hooks and engine.now.mono_s >= task.deadline_s:
+                engine.emit("hook.late", bundle=name, due=task.due)
+                self._hooks_failed(name, task)
+            elif task.sent and engine.now.mono_s >= task.retry_at_s + engine.config.retry_interval_s:
+                # Its end is still open: writing the same wish once more cannot do harm, only one can be accepted.
+                task.sent = False
+                self._advance(name, task)
+            elif not task.sent:
+                self._advance(name, task)
+
+    def recheck(self) -> None:
+        """Membership or draining changed: what is due may have changed too."""
+        for name, task in list(self.tasks.items()):
+            key = self._engine.key(name)
+            if key is None:
+                continue
+            if task.due is Due.RETURN and self._engine.draining and not task.sent:
+                self._discard(name)
+                self._let_go_of(name, None)
+                self._react(name, key)

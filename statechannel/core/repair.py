@@ -1,0 +1,162 @@
+"""Repair of orphans by the leader: bundles whose state names a broker that is no longer there (protocol sections 2 and 8).
+
+Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one after the other, up to 180 s late).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statechannel.core.proposals import Result
+from statechannel.core.states import Action, Flow, State
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+    from statechannel.core.keys import KeyState
+    from statechannel.core.membership import Lost
+
+MASS_LOSS_AT_LEAST = 2
+
+
+class Repair:
+    """Finds orphans and forces them on.
+
+    Attributes:
+        paused_why: Why repair waits, or None.
+        on_their_way: Bundles whose repair is written and not read back, with the broker chosen.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.paused_why: str | None = None
+        self.on_their_way: dict[str, str] = {}
+        self._paused_until_s = 0.0
+        self._losses: list[tuple[float, str]] = []
+        self._next_s = 0.0
+        self._next_scan_s = 0.0
+        self._scan_wanted = True
+        self._in_flight_since: dict[str, tuple[int, float]] = {}
+
+    def members_lost(self, lost: list[Lost]) -> None:
+        """Brokers expired: look at everything soon, unless so many went that our own eyes are to be doubted."""
+        engine = self._engine
+        now_s = engine.now.mono_s
+        window_s = engine.config.mass_loss_window_s
+        self._losses = [loss for loss in self._losses if now_s - loss[0] <= window_s]
+        self._losses.extend((now_s, one.broker) for one in lost)
+        self._scan_wanted = True
+        gone = {broker for _, broker in self._losses} - set(engine.presence.members.alive)
+        before = len(engine.presence.members.alive) + len(gone)
+        if len(gone) >= MASS_LOSS_AT_LEAST and len(gone) > before * engine.config.mass_loss_fraction:
+            self._paused_until_s = now_s + engine.config.mass_loss_pause_s
+            self.paused_why = (
+                f"{len(gone)} of {before} brokers vanished within {window_s:g} s ({', '.join(sorted(gone))}); "
+                f"repair waits {engine.config.mass_loss_pause_s:g} s or until told to resume"
+            )
+            engine.emit("repair.paused", why=self.paused_why)
+
+    def resume(self) -> None:
+        """Go on with repair, before its time or because its time is over."""
+        if self.paused_why is not None:
+            self.paused_why = None
+            self._scan_wanted = True
+            self._engine.emit("repair.resumed")
+
+    def wanted(self) -> None:
+        """Membership or leadership changed: look at everything at the next round."""
+        self._scan_wanted = True
+        self._next_s = 0.0
+
+    def tick(self) -> None:
+        """One round, if this process leads and may."""
+        engine = self._engine
+        now_s = engine.now.mono_s
+        if self.paused_why is not None:
+            waiting = any(loss[1] not in engine.presence.members.alive for loss in self._losses)
+            if now_s >= self._paused_until_s or not waiting:
+                self.resume()
+        if not engine.leading or not engine.may_write or self.paused_why is not None or now_s < self._next_s:
+            return
+        if not engine.presence.knows_absence():
+            self._scan_wanted = True
+            return
+        self._next_s = now_s + engine.config.repair_interval_s
+        whole = self._scan_wanted or now_s >= self._next_scan_s
+        if whole:
+            self._scan_wanted = False
+            self._next_scan_s = now_s + engine.config.scan_interval_s
+        room = engine.config.repair_batch_max
+        for replica in engine.replicas:
+            if not replica.caught_up:
+                continue
+            keys = list(replica.view.live()) if whole else list(replica.view.in_flight)
+            self._forget(replica.view.in_flight)
+            for key in keys:
+                why = self._orphaned(key)
+                if why is None or key.name in self.on_their_way:
+                    continue
+                if room == 0:
+                    self.wanted()
+                    return
+                room -= 1
+                self._force(key, why)
+
+    def _forget(self, in_flight: dict[KeyState, None]) -> None:
+        if len(self._in_flight_since) > 2 * len(in_flight) + 64:
+            names = {key.name for key in in_flight}
+            for name in [n for n in self._in_flight_since if n not in names]:
+                del self._in_flight_since[name]
+
+    def _orphaned(self, key: KeyState) -> str | None:
+        """Why a bundle cannot go on by itself; None if it can."""
+        engine = self._engine
+        if key.state is State.ASSIGNED and key.to is not None and engine.is_lost(key.to):
+            return f"owner {key.to} is lost"
+        if key.state in (State.RELEASING, State.SPLITTING) and key.from_ is not None and engine.is_lost(key.from_):
+            return f"source {key.from_} is lost"
+        if key.state is State.ASSIGNING and key.to is not None:
+            if engine.is_lost(key.to):
+                return f"destination {key.to} is lost"
+            # A destination that is heard but does not answer; a source that is heard ends its part by its deadlines.
+            version, since_s = self._in_flight_since.get(key.name, (-1, 0.0))
+            if version != key.version:
+                self._in_flight_since[key.name] = (key.version, engine.now.mono_s)
+            elif engine.now.mono_s - since_s > engine.config.in_flight_limit_s:
+                return f"destination {key.to} did not answer within {engine.config.in_flight_limit_s:g} s"
+        return None
+
+    def _force(self, key: KeyState, why: str) -> None:
+        engine = self._engine
+        holder = key.owner or (key.to if key.state is State.ASSIGNING else None)
+        closing = engine.closing(key.namespace)
+        chosen = None if closing else engine.lookups.choose(key, without=holder)
+        lost = engine.presence.members.lost.get(holder) if holder is not None else None
+        name = key.name
+
+        def done(_: Result) -> None:
+            self.on_their_way.pop(name, None)
+            # Whatever came of it, the next round looks at the state again.
+            self._scan_wanted = True
+
+        about = None
+        if holder is not None and engine.is_lost(holder):
+            about = {
+                "broker": holder,
+                "incarnation": lost.incarnation if lost is not None else None,
+                "last_heard_ms": lost.last_heard_ms if lost is not None else None,
+            }
+        written = engine.proposals.propose(
+            key,
+            State.UNASSIGNED if chosen is None else State.ASSIGNING,
+            done,
+            action=Action.REPAIR,
+            flow=Flow.REPAIR,
+            operation=engine.proposals.new_id(),
+            from_=holder,
+            to=chosen,
+            forced=True,
+            lost=about,
+            reason=why,
+        )
+        if written is not None:
+            self.on_their_way[name] = chosen or ""

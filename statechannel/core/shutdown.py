@@ -1,0 +1,121 @@
+"""Ordered departure: announce, hand over, resign, say goodbye, within a time budget.
+
+Upstream closes its load stores before it hands ownerships over, so that its choices are random; here placement works to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from statechannel.core.commands import Done, Rejected
+from statechannel.core.proposals import Result
+from statechannel.core.states import Action, Flow, State
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+
+GOODBYE_WAIT_S = 1.0
+
+
+class Departure:
+    """The end of a process that leaves on purpose."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.begun = False
+        self._token = 0
+        self._deadline_s = 0.0
+        self._asked: set[str] = set()
+        self._retry_at_s = 0.0
+        self._goodbye_at_s: float | None = None
+        self._left_behind = 0
+
+    def begin(self, token: int, budget_s: float) -> None:
+        """Start to leave; answered when all is handed over or the budget is used up."""
+        engine = self._engine
+        if self.begun:
+            engine.complete(token, Rejected("draining", "this broker is shutting down already"))
+            return
+        self.begun = True
+        self._token = token
+        self._deadline_s = engine.now.mono_s + budget_s
+        engine.emit("shutdown.began", serving=len(engine.serving()), budget_s=budget_s)
+        engine.presence.announce_change()
+        engine.reactions.recheck()
+        self.tick()
+
+    def tick(self) -> None:
+        """Hand over a window of bundles at a time; then leave."""
+        engine = self._engine
+        if not self.begun or engine.stopped is not None:
+            return
+        now_s = engine.now.mono_s
+        if self._goodbye_at_s is not None:
+            if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or engine.presence.goodbye_heard:
+                self._end()
+            return
+        left = self._mine()
+        if left and now_s < self._deadline_s and engine.may_write and engine.caught_up:
+            if now_s >= self._retry_at_s:
+                self._asked.clear()
+                self._retry_at_s = now_s + engine.config.retry_interval_s
+            self._hand_over(left)
+            return
+        waiting = left and now_s < self._deadline_s
+        if waiting and engine.presence.announced and engine.caught_up:
+            return
+        self._left_behind = len(left)
+        self._goodbye_at_s = now_s
+        engine.presence.say_goodbye()
+
+    def _mine(self) -> list[str]:
+        me = self._engine.identity.broker
+        found: list[str] = []
+        for replica in self._engine.replicas:
+            if (replica.caught_up and me in replica.view.load) or any(
+                key.from_ == me for key in replica.view.in_flight
+            ):
+                found.extend(key.name for key in replica.view.live() if me in (key.owner, key.bound_for))
+        return found
+
+    def _hand_over(self, names: list[str]) -> None:
+        engine = self._engine
+        me = engine.identity.broker
+        window = engine.config.handover_window
+        moving = sum(1 for replica in engine.replicas for key in replica.view.in_flight if key.from_ == me)
+        for name in names:
+            if moving + len(self._asked) >= window:
+                return
+            key = engine.key(name)
+            if key is None or key.state is not State.ASSIGNED or key.to != me or name in self._asked:
+                continue
+            destination = engine.lookups.choose(key, without=me)
+            self._asked.add(name)
+            engine.proposals.propose(
+                key,
+                State.RELEASING,
+                self._written(name),
+                action=Action.TRANSFER if destination is not None else Action.UNLOAD,
+                flow=Flow.TRANSFER if destination is not None else Flow.UNLOAD,
+                operation=engine.proposals.new_id(),
+                from_=me,
+                to=destination,
+                reason="shutdown",
+            )
+
+    def _written(self, name: str) -> Callable[[Result], None]:
+        def done(_: Result) -> None:
+            self._asked.discard(name)
+            self.tick()
+
+        return done
+
+    def _end(self) -> None:
+        engine = self._engine
+        if self._left_behind:
+            detail = f"{self._left_behind} bundles were not handed over within the budget; the leader repairs them"
+            engine.complete(self._token, Rejected("budget-used-up", detail))
+        else:
+            engine.complete(self._token, Done("", "closed"))
+        engine.stop("closed", "this broker left on request")
