@@ -156,10 +156,11 @@ class Lookups:
         for replica in self._engine.replicas:
             for broker, count in replica.view.load.items():
                 load[broker] = load.get(broker, 0) + count
-        for broker in self._assigning.values():
-            load[broker] = load.get(broker, 0) + 1
-        for broker in self._engine.repair.on_their_way.values():
-            load[broker] = load.get(broker, 0) + 1
+        engine = self._engine
+        for table in (self._assigning, engine.repair.on_their_way, engine.departure.on_their_way):
+            for chosen in table.values():
+                if chosen is not None:
+                    load[chosen] = load.get(chosen, 0) + 1
         return load
 
     def declined(self, name: str, broker: str) -> None:

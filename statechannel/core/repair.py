@@ -29,7 +29,7 @@ class Repair:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.paused_why: str | None = None
-        self.on_their_way: dict[str, str] = {}
+        self.on_their_way: dict[str, str | None] = {}
         self._paused_until_s = 0.0
         self._losses: list[tuple[float, str]] = []
         self._next_s = 0.0
@@ -159,4 +159,4 @@ class Repair:
             reason=why,
         )
         if written is not None:
-            self.on_their_way[name] = chosen or ""
+            self.on_their_way[name] = chosen

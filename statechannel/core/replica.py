@@ -54,7 +54,6 @@ class Replica:
         self._joiner: Joiner | None = None
         self._kept: list[RecordRead] = []
         self._opened_at_s = 0.0
-        self._last_gap = 0
 
     @property
     def caught_up(self) -> bool:
@@ -70,7 +69,6 @@ class Replica:
         """The partition is read from its beginning, (again)."""
         self._opened_at_s = now_s
         self.position = 0
-        self._last_gap = 0
         self._kept = []
         self.end_offset = end_offset
         self._joiner = None
@@ -149,7 +147,10 @@ class Replica:
                 self._start_over(f"offsets {self.position} to {offset - 1} are missing: the log was cleaned")
                 return False
             self._begin_lenient()
-        self._last_gap = offset
+        if offset > self.end_offset:
+            # Written after this join began and gone already: what hid it may lie above any heartbeat's clean_to.
+            self._start_over(f"offsets up to {offset - 1} were cleaned while this reader waited")
+            return False
         return True
 
     def _advance(self, now_s: float) -> None:
@@ -176,8 +177,7 @@ class Replica:
             heartbeat = codec.decode_heartbeat(record.value)
             if heartbeat is None or not heartbeat.clean_to < record.offset:
                 return
-            # A gap above clean_to would leave a hole in what must be judged strictly.
-            if heartbeat.clean_to >= max(self.end_offset, self._last_gap) - 1:
+            if heartbeat.clean_to >= self.end_offset - 1:
                 self._switch(heartbeat.clean_to)
 
     def _switch(self, clean_to: int) -> None:

@@ -19,14 +19,18 @@ GOODBYE_WAIT_S = 1.0
 
 
 class Departure:
-    """The end of a process that leaves on purpose."""
+    """The end of a process that leaves on purpose.
+
+    Attributes:
+        on_their_way: Bundles whose Releasing is written and not read back, with the destination chosen.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.begun = False
         self._token = 0
         self._deadline_s = 0.0
-        self._asked: set[str] = set()
+        self.on_their_way: dict[str, str | None] = {}
         self._retry_at_s = 0.0
         self._goodbye_at_s: float | None = None
         self._left_behind = 0
@@ -58,7 +62,7 @@ class Departure:
         left = self._mine()
         if left and now_s < self._deadline_s and engine.may_write and engine.caught_up:
             if now_s >= self._retry_at_s:
-                self._asked.clear()
+                self.on_their_way.clear()
                 self._retry_at_s = now_s + engine.config.retry_interval_s
             self._hand_over(left)
             return
@@ -85,13 +89,13 @@ class Departure:
         window = engine.config.handover_window
         moving = sum(1 for replica in engine.replicas for key in replica.view.in_flight if key.from_ == me)
         for name in names:
-            if moving + len(self._asked) >= window:
+            if moving + len(self.on_their_way) >= window:
                 return
             key = engine.key(name)
-            if key is None or key.state is not State.ASSIGNED or key.to != me or name in self._asked:
+            if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.on_their_way:
                 continue
             destination = engine.lookups.choose(key, without=me)
-            self._asked.add(name)
+            self.on_their_way[name] = destination
             engine.proposals.propose(
                 key,
                 State.RELEASING,
@@ -106,7 +110,7 @@ class Departure:
 
     def _written(self, name: str) -> Callable[[Result], None]:
         def done(_: Result) -> None:
-            self._asked.discard(name)
+            self.on_their_way.pop(name, None)
             self.tick()
 
         return done
