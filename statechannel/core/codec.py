@@ -29,9 +29,13 @@ _BROKER = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
 _BRACKET = re.compile(rb"[\[\]{}]").findall
 _MISSING = object()
+_SEEN: set[str] = set()
+_SEEN_MAX = 10_000
 _KINDS = {kind.value: kind for kind in Kind}
 _BUNDLE_STATES = {state.value: state for state in BUNDLE_STATES}
 _NAMESPACE_STATES = {state.value: state for state in NAMESPACE_STATES}
+_ACTIVE = State.ACTIVE
+_DELETED = State.DELETED
 _ABSENT = {State.ABSENT.value: State.ABSENT}
 _BUNDLE_ASSERT_STATES = _BUNDLE_STATES | _ABSENT
 _NAMESPACE_ASSERT_STATES = _NAMESPACE_STATES | _ABSENT
@@ -47,10 +51,6 @@ class Undecodable(NamedTuple):
     """Not a record; `why` is for people."""
 
     why: str
-
-
-class _Bad(Exception):  # noqa: N818 - never leaves this module
-    """A field is not what it must be."""
 
 
 def is_broker_id(text: object) -> bool:
@@ -71,7 +71,7 @@ def load_object(value: bytes) -> dict[str, Any] | NewerFormat | Undecodable:
         return _unknown_format(number)
     if len(value) > MAX_VALUE_SIZE_BYTES:
         return Undecodable(f"{len(value)} bytes, more than {MAX_VALUE_SIZE_BYTES}")
-    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+    if len(value) > MAX_DEPTH and value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         return Undecodable(f"nested more than {MAX_DEPTH} deep")
     return loaded
 
@@ -107,14 +107,56 @@ def _depth(value: bytes) -> int:
 
 
 def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:
-    """Decode the value of a namespace key (`namespace`) or of a bundle key."""
+    """Decode the value of a namespace key (`namespace`) or of a bundle key.
+
+    The hot path of replay: fields are checked in place, and names that were seen before are not matched again.
+    """
     loaded = load_object(value)
     if type(loaded) is not dict:
         return loaded  # type: ignore[return-value]
-    try:
-        return _keyed(loaded, namespace=namespace)
-    except _Bad as error:
-        return Undecodable(str(error))
+    get = loaded.get
+    kind = get("kind")
+    forced = False
+    if kind == "proposal":
+        states = _NAMESPACE_STATES if namespace else _BUNDLE_STATES
+        reference = "base"
+        forced = get("forced", False)
+        if forced is not False and forced is not True:
+            return Undecodable("`forced` is not true or false")
+    elif kind == "assert":
+        states = _NAMESPACE_ASSERT_STATES if namespace else _BUNDLE_ASSERT_STATES
+        reference = "asserts"
+    else:
+        return Undecodable("`kind` is not one of proposal and assert")
+    record = _common(loaded, _KINDS[kind])
+    if record.__class__ is not Record:
+        return record
+    version = get("version")
+    if type(version) is not int or not 0 <= version <= MAX_INT:
+        return Undecodable("`version` is not an integer from 0 to 2^53 - 1")
+    base = get(reference, _MISSING)
+    if base is not None and (type(base) is not str or _REFERENCE(base) is None):
+        return Undecodable(f"`{reference}` is not an id or null")
+    name = get("state")
+    state = states.get(name) if type(name) is str else None
+    if state is None:
+        return Undecodable("`state` is none of this key and kind")
+    record.version = version
+    record.base = base
+    record.state = state
+    record.forced = forced
+    if not namespace:
+        record.from_ = from_ = get("from", _MISSING)
+        if from_ is not None and (type(from_) is not str or (from_ not in _SEEN and not _is_name(from_))):
+            return Undecodable("`from` is not a broker id or null")
+        record.to = to = get("to", _MISSING)
+        if to is not None and (type(to) is not str or (to not in _SEEN and not _is_name(to))):
+            return Undecodable("`to` is not a broker id or null")
+        if state is not _DELETED:
+            return record
+    elif state is not _ACTIVE:
+        return record
+    return _with_children(record)
 
 
 def decode_heartbeat(value: bytes | None) -> Record | None:
@@ -122,89 +164,51 @@ def decode_heartbeat(value: bytes | None) -> Record | None:
     loaded = None if value is None else load_object(value)
     if type(loaded) is not dict or loaded.get("kind") != Kind.HEARTBEAT:
         return None
-    try:
-        record = _common(loaded, Kind.HEARTBEAT)
-        record.clean_to = _integer(loaded, "clean_to", -1)
-    except _Bad:
+    record = _common(loaded, Kind.HEARTBEAT)
+    clean_to = loaded.get("clean_to")
+    if not isinstance(record, Record) or type(clean_to) is not int or not -1 <= clean_to <= MAX_INT:
         return None
+    record.clean_to = clean_to
     return record
 
 
-def _keyed(loaded: dict[str, Any], *, namespace: bool) -> Record:
-    kind = loaded.get("kind")
-    if kind == "proposal":
-        record = _common(loaded, Kind.PROPOSAL)
-        states = _NAMESPACE_STATES if namespace else _BUNDLE_STATES
-        reference = "base"
-        forced = loaded.get("forced", False)
-        if forced is not False:
-            if forced is not True:
-                raise _Bad("`forced` is not true or false")
-            record.forced = True
-    elif kind == "assert":
-        record = _common(loaded, Kind.ASSERT)
-        states = _NAMESPACE_ASSERT_STATES if namespace else _BUNDLE_ASSERT_STATES
-        reference = "asserts"
-    else:
-        raise _Bad("`kind` is not one of proposal and assert")
-    record.version = _integer(loaded, "version", 0)
-    base = loaded.get(reference, _MISSING)
-    if base is not None and (type(base) is not str or _REFERENCE(base) is None):
-        raise _Bad(f"`{reference}` is not an id or null")
-    record.base = base
-    name = loaded.get("state")
-    state = states.get(name) if type(name) is str else None
-    if state is None:
-        raise _Bad("`state` is none of this key and kind")
-    record.state = state
-    if not namespace:
-        record.from_ = _broker_or_null(loaded, "from")
-        record.to = _broker_or_null(loaded, "to")
-    if state is State.ACTIVE or (state is State.DELETED and not namespace):
-        record.children = _children(loaded)
-    return record
-
-
-def _common(loaded: dict[str, Any], kind: Kind) -> Record:
+def _common(loaded: dict[str, Any], kind: Kind) -> Record | Undecodable:
     record_id = loaded.get("id")
     if type(record_id) is not str or _ID(record_id) is None:
-        raise _Bad("`id` is not 1-64 of A-Za-z0-9-")
+        return Undecodable("`id` is not 1-64 of A-Za-z0-9-")
     writer = loaded.get("by")
     if type(writer) is not dict:
-        raise _Bad("`by` is not an object")
+        return Undecodable("`by` is not an object")
     broker = writer.get("broker")
     incarnation = writer.get("incarnation")
-    if type(broker) is not str or _BROKER(broker) is None:
-        raise _Bad("`by.broker` is not a broker id")
-    if type(incarnation) is not str or _BROKER(incarnation) is None:
-        raise _Bad("`by.incarnation` is not an incarnation")
-    return Record(kind, record_id, _integer(loaded, "covers", -1), broker, incarnation, loaded)
+    if type(broker) is not str or (broker not in _SEEN and not _is_name(broker)):
+        return Undecodable("`by.broker` is not a broker id")
+    if type(incarnation) is not str or (incarnation not in _SEEN and not _is_name(incarnation)):
+        return Undecodable("`by.incarnation` is not an incarnation")
+    covers = loaded.get("covers")
+    if type(covers) is not int or not -1 <= covers <= MAX_INT:
+        return Undecodable("`covers` is not an integer from -1 to 2^53 - 1")
+    return Record(kind, record_id, covers, broker, incarnation, loaded)
 
 
-def _integer(loaded: dict[str, Any], name: str, least: int) -> int:
-    value = loaded.get(name)
-    if type(value) is not int or not least <= value <= MAX_INT:
-        raise _Bad(f"`{name}` is not an integer from {least} to 2^53 - 1")
-    return value
+def _is_name(text: str) -> bool:
+    """Whether this may stand as a broker id or an incarnation; what may is remembered, up to a bound."""
+    if _BROKER(text) is None:
+        return False
+    if len(_SEEN) < _SEEN_MAX:
+        _SEEN.add(text)
+    return True
 
 
-def _broker_or_null(loaded: dict[str, Any], name: str) -> str | None:
-    value = loaded.get(name, _MISSING)
-    if value is None:
-        return None
-    if type(value) is not str or _BROKER(value) is None:
-        raise _Bad(f"`{name}` is not a broker id or null")
-    return value
-
-
-def _children(loaded: dict[str, Any]) -> list[str]:
-    children = loaded.get("children")
+def _with_children(record: Record) -> Record | Undecodable:
+    children = record.raw.get("children")
     if type(children) is not list or len(children) > MAX_CHILDREN:
-        raise _Bad(f"`children` is not a list of at most {MAX_CHILDREN} ranges")
+        return Undecodable(f"`children` is not a list of at most {MAX_CHILDREN} ranges")
     for child in children:
         if type(child) is not str or parse_range(child) is None:
-            raise _Bad("`children` holds something that is not a range")
-    return children
+            return Undecodable("`children` holds something that is not a range")
+    record.children = children
+    return record
 
 
 def encode(fields: dict[str, Any]) -> bytes:

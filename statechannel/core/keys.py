@@ -26,6 +26,7 @@ class KeyState:
     Attributes:
         lower, upper: Hash range of a bundle; -1 for a namespace.
         state: None while the key does not exist.
+        bound: `bound_for` as it was counted in the view's load.
         record_id: Id of the accepted record; of the parent's record where the state is derived.
         derived: The state was derived from a parent's record; its id is `<record_id>/<range>`.
         writer: Process that wrote the accepted record (the parent's, where derived).
@@ -38,6 +39,7 @@ class KeyState:
     """
 
     __slots__ = (
+        "bound",
         "bounds",
         "derived",
         "flow",
@@ -63,12 +65,14 @@ class KeyState:
         self.lower = lower
         self.upper = upper
         self.settled = -1
+        self.bound: str | None = None
         self.purged = False
         self.forget()
 
     def forget(self) -> None:
         """The key does not exist (any more); what settled it is kept."""
         self.state: State | None = None
+        self.bound = None
         self.version = 0
         self.from_: str | None = None
         self.to: str | None = None

@@ -14,25 +14,30 @@ from statechannel.core.states import FORCED, MOVES, Need, State, Who
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statechannel.core.keys import KeyState
+
+
+_ASSERT, _DELETED = Kind.ASSERT, State.DELETED
 
 
 def judge(record: Record, accepted: KeyState) -> Verdict:
     """Verdict on a decoded proposal or assert on a key of this partition."""
-    if record.kind is Kind.ASSERT:
+    if record.kind is _ASSERT:
         return Verdict.ASSERT_EQUAL if _restates(record, accepted) else Verdict.ASSERT_STALE
     if accepted.state is None:
         return _first(record, accepted)
     if record.id == accepted.record_id and not accepted.derived:
         return Verdict.DUPLICATE
     expected = accepted.version + 1
-    if accepted.state is State.ACTIVE and record.state is State.DELETED and accepted.ring is not None:
+    if record.state is _DELETED and accepted.state is State.ACTIVE and accepted.ring is not None:
         expected = accepted.ring.highest + 1
     if record.version != expected:
         return Verdict.STALE_VERSION if record.version < expected else Verdict.VERSION_GAP
     if record.base != accepted.accepted_id:
         return Verdict.WRONG_BASE
-    return _namespace_move(record, accepted) if accepted.is_namespace else _bundle_move(record, accepted)
+    return _bundle_move(record, accepted) if accepted.lower >= 0 else _namespace_move(record, accepted)
 
 
 def _first(record: Record, accepted: KeyState) -> Verdict:
@@ -66,33 +71,32 @@ def _bundle_move(record: Record, accepted: KeyState) -> Verdict:
         move = None if accepted.state is State.DELETED else FORCED.get(record.state)
     else:
         move = MOVES.get((accepted.state, record.state))  # type: ignore[arg-type]
-    if move is None:
+    if move is None or not _MET[move.need](accepted):
         return Verdict.ILLEGAL_MOVE
-    if move.need is Need.DESTINATION and accepted.to is None:
-        return Verdict.ILLEGAL_MOVE
-    if move.need is Need.NO_DESTINATION and accepted.to is not None:
-        return Verdict.ILLEGAL_MOVE
-    if not (_fits(move.from_, record.from_, record, accepted) and _fits(move.to, record.to, record, accepted)):
+    if not (_FITS[move.from_](record.from_, record, accepted) and _FITS[move.to](record.to, record, accepted)):
         return Verdict.WRONG_BROKER
     if move.need is Need.CHILDREN and not children_fit(record, accepted.lower, accepted.upper):
         return Verdict.BAD_CHILDREN
     return Verdict.ACCEPTED
 
 
-def _fits(rule: Who, broker: str | None, record: Record, accepted: KeyState) -> bool:
-    match rule:
-        case Who.ACCEPTED_FROM:
-            return broker == accepted.from_
-        case Who.ACCEPTED_TO:
-            return broker == accepted.to
-        case Who.NULL:
-            return broker is None
-        case Who.SET:
-            return broker is not None
-        case Who.NULL_OR_OTHER:
-            return broker is None or broker != record.from_
-        case Who.ANY:
-            return True
+_MET: dict[Need, Callable[[KeyState], bool]] = {
+    Need.NOTHING: lambda _: True,
+    Need.DESTINATION: lambda accepted: accepted.to is not None,
+    Need.NO_DESTINATION: lambda accepted: accepted.to is None,
+    Need.CHILDREN: lambda _: True,
+}
+"""Whether a move is listed at all from this accepted state."""
+
+_FITS: dict[Who, Callable[[str | None, Record, KeyState], bool]] = {
+    Who.ANY: lambda _broker, _record, _accepted: True,
+    Who.NULL: lambda broker, _record, _accepted: broker is None,
+    Who.SET: lambda broker, _record, _accepted: broker is not None,
+    Who.ACCEPTED_FROM: lambda broker, _record, accepted: broker == accepted.from_,
+    Who.ACCEPTED_TO: lambda broker, _record, accepted: broker == accepted.to,
+    Who.NULL_OR_OTHER: lambda broker, record, _accepted: broker is None or broker != record.from_,
+}
+"""Whether a record's `from` or `to` is the broker that the move asks for."""
 
 
 def children_fit(record: Record, lower: int = 0, upper: int = 0xFFFFFFFF, *, is_namespace: bool = False) -> bool:

@@ -13,7 +13,7 @@ from statechannel.core.keys import KeyState, Ring, Writer
 from statechannel.core.ledger import Ledger
 from statechannel.core.record import Record
 from statechannel.core.resolver import judge
-from statechannel.core.states import IN_FLIGHT, State
+from statechannel.core.states import IN_FLIGHT, Flow, State
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class Judgement(NamedTuple):
     format: int = 0
 
 
+_OWNED = IN_FLIGHT | {State.ASSIGNED}
+_FLOWS = {flow.value: flow.value for flow in Flow}
+_ACCEPTED, _SPLITTING = Verdict.ACCEPTED, State.SPLITTING
+# Half the price of the named tuple's own constructor, which takes keywords and defaults.
+_judgement = tuple.__new__
 _CONTROL = Judgement(Verdict.CONTROL)
 _PURGED = Judgement(Verdict.PURGED)
 
@@ -58,7 +63,7 @@ class View:
         self.ledger = Ledger()
         self.in_flight: dict[KeyState, None] = {}
         self.load: dict[str, int] = {}
-        self._writers: dict[Writer, Writer] = {}
+        self._writers: dict[str, Writer] = {}
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
         """Judge one record and take it in."""
@@ -82,10 +87,11 @@ class View:
             return Judgement(Verdict.UNDECODABLE, None, state, record.why)  # type: ignore[union-attr]
         self.applied = offset
         verdict = judge(record, state)
-        if verdict is Verdict.ACCEPTED:
+        if verdict is _ACCEPTED:
             self.accept(record, state, offset)
             self.ledger.clean(state, offset, record.covers, record.version)
-        elif verdict is Verdict.ASSERT_EQUAL:
+            return _judgement(Judgement, (verdict, record, state, "", 0))
+        if verdict is Verdict.ASSERT_EQUAL:
             self._hold(state)
             self.ledger.clean(state, offset, record.covers, record.version)
         else:
@@ -101,12 +107,14 @@ class View:
         in_place = parts is not None and partition_of(parts.namespace, self.partitions) == self.partition
         if parts is not None and in_place:
             return KeyState(parts.namespace, parts.lower, parts.upper)
+        record = None
         if value is not None:
-            loaded = codec.load_object(value)
+            loaded = codec.load_object(value) if parts is None else codec.decode(value, namespace=parts.is_namespace)
             if isinstance(loaded, codec.NewerFormat):
                 return Judgement(Verdict.UNSUPPORTED_FORMAT, format=loaded.format)
+            record = loaded if isinstance(loaded, Record) else None
         if parts is not None:
-            return Judgement(Verdict.WRONG_PARTITION)
+            return Judgement(Verdict.WRONG_PARTITION, record)
         return _PURGED if value is None else Judgement(Verdict.UNDECODABLE, why="a key of no known form")
 
     def _hold(self, state: KeyState) -> None:
@@ -127,20 +135,23 @@ class View:
     def accept(self, record: Record, key: KeyState, offset: int, *, derive: bool = True) -> None:
         """Make an accepted proposal the key's state and, unless told not to, derive what follows from it."""
         bounds = record.bounds() if record.children is not None else None
-        writer = Writer(record.broker, record.incarnation)
-        writer = self._writers.setdefault(writer, writer)
+        writer = self._writers.get(record.incarnation)
+        if writer is None or writer.broker != record.broker:
+            writer = self._writers[record.incarnation] = Writer(record.broker, record.incarnation)
         if key.lower < 0 and derive:
             self._accept_namespace(record, key)
         self.place(key, record.state, record.version, record.from_, record.to)
         key.record_id = record.id
         key.derived = False
         key.writer = writer
-        key.operation = record.text("operation")
-        key.flow = record.text("flow")
+        raw = record.raw
+        operation, flow = raw.get("operation"), raw.get("flow")
+        key.operation = operation if type(operation) is str else None
+        key.flow = _FLOWS.get(flow, flow) if type(flow) is str else None
         key.offset = offset
         key.bounds = bounds
         key.intent = None
-        if record.state is State.SPLITTING:
+        if record.state is _SPLITTING:
             key.intent = _intent(record)
         elif bounds is not None and derive:
             self.derive(key)
@@ -156,8 +167,8 @@ class View:
     def place(self, key: KeyState, state: State, version: int, from_: str | None, to: str | None) -> None:
         """Set state and brokers of a key, and keep the counts that hang on them."""
         ring = key.ring
-        before = key.bound_for
-        was_owned = key.state is not None and key.state is not State.UNASSIGNED and key.state is not State.DELETED
+        was = key.state
+        before = key.bound
         key.state = state
         key.version = version
         if key.lower < 0:
@@ -166,21 +177,22 @@ class View:
         key.to = to
         if state in IN_FLIGHT:
             self.in_flight[key] = None
-        else:
-            self.in_flight.pop(key, None)
-        self._count(before, key.bound_for)
+        elif was in IN_FLIGHT:
+            del self.in_flight[key]
+        after = key.bound = key.bound_for
+        if before != after:
+            self._count(before, after)
         if ring is None:
             return
-        ring.highest = max(ring.highest, version)
-        owned = state is not State.UNASSIGNED and state is not State.DELETED
-        ring.owned += owned - was_owned
+        if version > ring.highest:
+            ring.highest = version
+        if state is not was:
+            ring.owned += (state in _OWNED) - (was in _OWNED)
         if state is State.DELETED:
             ring.live.pop(key.lower, None)
             ring.parents.append(key)
 
     def _count(self, before: str | None, after: str | None) -> None:
-        if before == after:
-            return
         if before is not None:
             left = self.load[before] - 1
             if left:
@@ -221,7 +233,8 @@ class View:
 
     def _end_ring(self, ring: Ring) -> None:
         for member in (*ring.live.values(), *ring.parents):
-            self._count(member.bound_for, None)
+            if member.bound_for is not None:
+                self._count(member.bound_for, None)
             self.in_flight.pop(member, None)
             member.forget()
             if member.settled < 0 and member not in self.ledger.open:
