@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -138,7 +139,7 @@ def bounds_at(lower: int, upper: int, positions: Iterable[int]) -> list[int]:
     if not cuts:
         raise ValueError("a split needs at least one position")
     bounds = [lower, *cuts, upper]
-    for left, right in zip(bounds, bounds[1:], strict=False):
+    for left, right in pairwise(bounds):
         if left >= right:
             raise ValueError(f"split positions must lie inside {range_name(lower, upper)}, each once: 0x{right:08x}")
     return bounds

@@ -81,7 +81,7 @@ def _refused(value: bytes, why: str) -> NewerFormat | Undecodable:
     if value.count(b"{") + value.count(b"[") > MAX_DEPTH:
         try:
             verdict = _unknown_format(deep_json.top_level_format(value))
-        except deep_json.NotJson as error:
+        except deep_json.NotJsonError as error:
             return Undecodable(f"not JSON: {error}")
         if isinstance(verdict, NewerFormat):
             return verdict
@@ -106,7 +106,7 @@ def _depth(value: bytes) -> int:
     return deepest
 
 
-def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:
+def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:  # noqa: C901
     """Decode the value of a namespace key (`namespace`) or of a bundle key.
 
     The hot path of replay: fields are checked in place, and names that were seen before are not matched again.

@@ -20,7 +20,7 @@ _STRING = "string"
 _VALUE, _FIRST_NAME, _NAME, _COLON, _AFTER, _FIRST_VALUE = range(6)
 
 
-class NotJson(ValueError):
+class NotJsonError(ValueError):
     """The text is not RFC 8259 JSON (or breaks the formats page's stricter rules)."""
 
 
@@ -28,12 +28,12 @@ def top_level_format(value: bytes) -> Any:
     """The member `format` of a JSON object of any depth; None where there is none or the value is not an object.
 
     Raises:
-        NotJson: The value is not JSON at all.
+        NotJsonError: The value is not JSON at all.
     """
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise NotJson("not UTF-8") from error
+        raise NotJsonError("not UTF-8") from error
     return _scan(text)
 
 
@@ -46,7 +46,7 @@ def _scan(text: str) -> Any:
     while expected != _AFTER or stack:
         match = _TOKEN.match(text, position)
         if match is None:
-            raise NotJson(f"unexpected text at character {position}")
+            raise NotJsonError(f"unexpected text at character {position}")
         position = match.end()
         mark, string, scalar = match.groups()
         if expected in (_FIRST_NAME, _NAME) and string is not None:
@@ -72,9 +72,9 @@ def _scan(text: str) -> Any:
         elif expected == _AFTER and mark == ",":
             expected = _NAME if stack[-1] == "{" else _VALUE
         else:
-            raise NotJson(f"unexpected token before character {position}")
+            raise NotJsonError(f"unexpected token before character {position}")
     if _TAIL.match(text, position).end() != len(text):  # type: ignore[union-attr]
-        raise NotJson("text after the value")
+        raise NotJsonError("text after the value")
     return found
 
 
@@ -82,4 +82,4 @@ def _load(token: str) -> Any:
     try:
         return orjson.loads(token)
     except orjson.JSONDecodeError as error:
-        raise NotJson(str(error)) from error
+        raise NotJsonError(str(error)) from error

@@ -1,0 +1,288 @@
+"""Properties of the Kafka clients: from a file, from `-X key=value`, and from the design.
+
+What a user gives passes through untouched to every client. What the protocol rests on (section 6)
+is fixed here and refused from outside, so that no file can switch a guarantee off.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from statechannel.kafka.errors import ClientSettingRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+REDACTED = "[redacted]"
+
+_BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
+
+_BY_PROTOCOL = "the protocol rests on it (section 6)"
+_BY_DESIGN = "the adapter depends on it"
+_BY_SETTING = "it has a setting of its own"
+
+FIXED_KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "acks": _BY_PROTOCOL,
+        "request.required.acks": _BY_PROTOCOL,
+        "enable.idempotence": _BY_PROTOCOL,
+        "transactional.id": _BY_PROTOCOL,
+        "linger.ms": _BY_PROTOCOL,
+        "queue.buffering.max.ms": _BY_PROTOCOL,
+        "isolation.level": _BY_PROTOCOL,
+        "auto.offset.reset": _BY_DESIGN,
+        "enable.auto.commit": _BY_DESIGN,
+        "auto.commit.enable": _BY_DESIGN,
+        "enable.auto.offset.store": _BY_DESIGN,
+        "enable.partition.eof": _BY_DESIGN,
+        "enable.gapless.guarantee": _BY_DESIGN,
+        "retries": _BY_DESIGN,
+        "message.send.max.retries": _BY_DESIGN,
+        "allow.auto.create.topics": _BY_DESIGN,
+        "group.id": _BY_DESIGN,
+        "group.instance.id": _BY_DESIGN,
+        "group.protocol": _BY_DESIGN,
+        "group.remote.assignor": _BY_DESIGN,
+        "partition.assignment.strategy": _BY_DESIGN,
+        "max.poll.interval.ms": _BY_DESIGN,
+        "heartbeat.interval.ms": _BY_DESIGN,
+        "session.timeout.ms": _BY_SETTING,
+        "delivery.timeout.ms": _BY_SETTING,
+        "message.timeout.ms": _BY_SETTING,
+        "queue.buffering.max.messages": _BY_SETTING,
+        "queued.max.messages.kbytes": _BY_SETTING,
+    }
+)
+"""Properties that are refused from outside, each with the reason."""
+
+_SECRET_KEY = re.compile(r"password|secret|\.pem$|^sasl\.oauthbearer\.|jaas|token", re.IGNORECASE)
+_CALLBACK_KEY = re.compile(r"_cb$|^on_|^logger$|^opaque$")
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of this property must never be shown or logged."""
+    return _SECRET_KEY.search(key) is not None
+
+
+def parse_properties(text: str, origin: str) -> dict[str, str]:
+    """Read `key=value` lines; empty lines and lines that start with `#` or `;` are skipped.
+
+    Raises:
+        ClientSettingRefusedError: A line is neither; the message names the line, never its value.
+    """
+    properties: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#;":
+            continue
+        key, equals, value = stripped.partition("=")
+        if not equals or not key.strip():
+            raise ClientSettingRefusedError(
+                f"{origin}, line {number}: not of the form key=value.",
+                hint="Write one librdkafka property a line; comments start with #.",
+            )
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+def read_properties_file(path: Path) -> dict[str, str]:
+    """Read a librdkafka properties file, as kcat and the Confluent tools write it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientSettingRefusedError(
+            f"The Kafka properties file {path} cannot be read: {error}.",
+            hint="Give a readable UTF-8 file of key=value lines.",
+        ) from error
+    return parse_properties(text, str(path))
+
+
+def parse_override(option: str) -> tuple[str, str]:
+    """Split one `-X key=value` option.
+
+    Raises:
+        ClientSettingRefusedError: There is no `=` or no key.
+    """
+    key, equals, value = option.partition("=")
+    if not equals or not key.strip():
+        raise ClientSettingRefusedError(
+            "A -X option is not of the form key=value.",
+            hint="Example: -X security.protocol=SASL_SSL",
+        )
+    return key.strip(), value
+
+
+def refuse_fixed(properties: Mapping[str, str], origin: str) -> None:
+    """Refuse properties that the design fixes.
+
+    Raises:
+        ClientSettingRefusedError: Names every refused key and why; never a value.
+    """
+    refused = [
+        f"{key} ({FIXED_KEYS.get(key, 'callbacks cannot be text')})"
+        for key in properties
+        if key in FIXED_KEYS or _CALLBACK_KEY.search(key)
+    ]
+    if refused:
+        raise ClientSettingRefusedError(
+            f"{origin} sets what may not be set: {', '.join(refused)}.",
+            hint="Remove these properties; everything else passes through untouched.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTuning:
+    """What the adapter itself may be told about its clients.
+
+    Attributes:
+        delivery_timeout_ms: After this long an append ends as unknown. Must be far below the
+            topic's compaction lag (protocol section 6).
+        request_timeout_ms: Time for one answer of a broker before the connection counts as dead.
+        session_timeout_ms: The election's failure detection; a leader that is gone is replaced
+            after this long.
+        producer_queue_records: Records that may wait in the producer before appends are refused.
+        fetch_queue_kib: Bytes, in KiB, that the consumer may fetch ahead of its reader.
+    """
+
+    delivery_timeout_ms: int = 30_000
+    request_timeout_ms: int = 5_000
+    session_timeout_ms: int = 6_000
+    producer_queue_records: int = 100_000
+    fetch_queue_kib: int = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """All that is needed to make a Kafka client. Its `repr` shows no secret.
+
+    Attributes:
+        bootstrap_servers: `host:port`, comma separated.
+        properties: librdkafka properties of the user, passed through untouched.
+        client_id: Shown by the cluster's tools; brokers put their id here.
+    """
+
+    bootstrap_servers: str
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_id: str = "statechannel"
+    tuning: ClientTuning = field(default_factory=ClientTuning)
+
+    def __post_init__(self) -> None:
+        refuse_fixed(self.properties, "The Kafka configuration")
+        if not self.bootstrap_servers.strip():
+            raise ClientSettingRefusedError(
+                "No Kafka address is given.",
+                hint="Give bootstrap.servers, or start one here with `statechannel kafka up`.",
+            )
+
+    @classmethod
+    def from_sources(
+        cls,
+        *,
+        bootstrap_servers: str | None = None,
+        file: Path | None = None,
+        overrides: Iterable[str] = (),
+        client_id: str = "statechannel",
+        tuning: ClientTuning | None = None,
+    ) -> Self:
+        """Put file, `-X` overrides (stronger) and the bootstrap option (strongest) together."""
+        properties: dict[str, str] = {}
+        if file is not None:
+            properties = read_properties_file(file)
+            refuse_fixed(properties, f"The Kafka properties file {file}")
+        given = dict(parse_override(option) for option in overrides)
+        refuse_fixed(given, "A -X option")
+        properties |= given
+        found = [properties.pop(key) for key in _BOOTSTRAP_KEYS if key in properties]
+        return cls(
+            bootstrap_servers=bootstrap_servers or (found[0] if found else ""),
+            properties=properties,
+            client_id=properties.pop("client.id", client_id),
+            tuning=tuning or ClientTuning(),
+        )
+
+    def redacted(self) -> dict[str, str]:
+        """The properties as they may be shown: the values of secrets are left out."""
+        shown = {k: REDACTED if is_secret(k) else v for k, v in self.properties.items()}
+        return {"bootstrap.servers": self.bootstrap_servers, **shown}
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values that no message may contain."""
+        return tuple(v for k, v in self.properties.items() if is_secret(k) and v)
+
+    def producer_config(self) -> dict[str, Any]:
+        """Idempotent, acks=all, linger 0 (protocol section 6)."""
+        return self._client(
+            {
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": self.tuning.delivery_timeout_ms,
+                "queue.buffering.max.messages": self.tuning.producer_queue_records,
+            },
+            {"request.timeout.ms": self.tuning.request_timeout_ms},
+        )
+
+    def consumer_config(self, group_id: str) -> dict[str, Any]:
+        """For explicit assignment: nothing is committed, nobody resets a position silently."""
+        return self._client(
+            {
+                "group.id": group_id,
+                "auto.offset.reset": "error",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_uncommitted",
+                "allow.auto.create.topics": False,
+                "queued.max.messages.kbytes": self.tuning.fetch_queue_kib,
+            },
+            # The library's defaults pause a second whenever its queue was full for a moment.
+            {"fetch.queue.backoff.ms": 20, "fetch.error.backoff.ms": 100},
+        )
+
+    def election_config(self, group_id: str) -> dict[str, Any]:
+        """Classic group protocol, dynamic membership, sticky assignment."""
+        session_ms = self.tuning.session_timeout_ms
+        return self._client(
+            {
+                "group.id": group_id,
+                "group.protocol": "classic",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": session_ms,
+                "heartbeat.interval.ms": max(100, session_ms // 10),
+                "max.poll.interval.ms": max(session_ms, 60_000),
+                "auto.offset.reset": "latest",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "allow.auto.create.topics": False,
+            }
+        )
+
+    def admin_config(self) -> dict[str, Any]:
+        """For AdminClient. Nobody polls it for log lines, so it has neither logger nor lines."""
+        config = {"log_level": 0, **self._client({})}
+        del config["logger"]
+        return config
+
+    def _client(self, fixed: dict[str, Any], own_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Defaults that users may change, below what they gave, below what is fixed."""
+        defaults = {
+            "client.id": self.client_id,
+            "socket.keepalive.enable": True,
+            "socket.connection.setup.timeout.ms": max(1_000, self.tuning.request_timeout_ms),
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1_000,
+            "topic.metadata.refresh.interval.ms": 30_000,
+            "logger": logging.getLogger("statechannel.kafka.client"),
+        }
+        return {
+            **defaults,
+            **(own_defaults or {}),
+            **self.properties,
+            "bootstrap.servers": self.bootstrap_servers,
+            **fixed,
+        }

@@ -1,0 +1,158 @@
+"""The leader's seat: whoever the consumer group assigns the one partition of the election topic."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from statechannel.core.inputs import LeadershipChanged
+from statechannel.kafka.errors import describe, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import TopicPartition
+
+    from statechannel.core.inputs import Input
+    from statechannel.kafka.client_settings import ClientSettings
+
+_log = logging.getLogger(__name__)
+
+
+class LeaderElection:
+    """Stands for leader in a classic consumer group with dynamic membership.
+
+    Sticky: a member that joins takes nothing from the one that sits. The seat is a convenience
+    (who places bundles, who pays debts first), never a fence: proposals of an old leader lose by
+    rule. All the same a leader whose own thread has not run for half a session steps down before
+    it does anything else, and then stands anew.
+
+    Args:
+        topic: The one-partition election topic.
+        group_id: One group a channel.
+        sink: Takes `LeadershipChanged`, from the election's own thread, only when it changes.
+        on_failure: Called once from the election's thread if it ends by an exception.
+        clock: Monotonic seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        group_id: str,
+        sink: Callable[[Input], None],
+        *,
+        on_failure: Callable[[BaseException], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._sink = sink
+        self._on_failure = on_failure
+        self._clock = clock
+        session_s = settings.tuning.session_timeout_ms / 1_000
+        self._lease_s = session_s / 2
+        self._poll_s = min(0.1, session_s / 20)
+        self._wanted = threading.Event()
+        self._stopping = threading.Event()
+        self._standing = False
+        self._elected = False
+        self._polled_s = clock()
+        try:
+            self._consumer = Consumer(settings.election_config(group_id))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, "making the election's consumer", secrets=settings.secrets()) from error
+        self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
+        self._thread.start()
+
+    def stand(self, stand: bool) -> None:
+        """Enter the election, or leave it and give the seat up. Returns at once."""
+        if stand:
+            self._wanted.set()
+        else:
+            self._wanted.clear()
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Leave the group at once, so that a successor need not wait for the session to expire.
+
+        If this member was elected, `LeadershipChanged(False)` comes first. False if the thread did
+        not end in time.
+        """
+        self._stopping.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._step()
+        except BaseException as error:  # the thread's end must not pass unseen
+            _log.exception("the election's thread ended")
+            self._tell(elected=False)
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+        finally:
+            self._tell(elected=False)
+            self._consumer.close()
+
+    def _step(self) -> None:
+        self._check_lease()
+        if self._wanted.is_set() != self._standing:
+            self._enter_or_leave()
+        # Polled also while not standing: that is how the library gets to leave the group.
+        message = self._consumer.poll(self._poll_s)
+        error = None if message is None else message.error()
+        if error is not None:
+            _log.warning("election: %s", describe(error, self._settings.secrets()))
+            if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (public code)
+                self._tell(elected=False)
+
+    def _check_lease(self) -> None:
+        """Step down if this thread was not running: the group may have a new leader by now."""
+        now_s = self._clock()
+        silent_s, self._polled_s = now_s - self._polled_s, now_s
+        if self._standing and silent_s > self._lease_s:
+            _log.warning("election: not run for %.1f s, standing anew", silent_s)
+            self._tell(elected=False)
+            self._leave()  # the next step stands anew
+
+    def _enter_or_leave(self) -> None:
+        if self._wanted.is_set():
+            self._standing = True
+            self._consumer.subscribe(
+                [self._topic],
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_revoke,
+            )
+        else:
+            self._tell(elected=False)
+            self._leave()
+
+    def _leave(self) -> None:
+        self._standing = False
+        self._consumer.unsubscribe()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        if not partitions:
+            return
+        consumer.pause(partitions)  # nothing is ever read here
+        if self._clock() - self._polled_s <= self._lease_s:
+            self._tell(elected=True)
+        # Else this thread was frozen inside the poll, and the next step leaves the group.
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self._tell(elected=False)
+        consumer.incremental_unassign(partitions)
+
+    def _tell(self, *, elected: bool) -> None:
+        if elected is not self._elected:
+            self._elected = elected
+            self._sink(LeadershipChanged(elected))

@@ -1,0 +1,173 @@
+"""What can go wrong with Kafka, told so that a person can act on it."""
+# ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException
+
+from statechannel.errors import StateChannelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class KafkaExitCode(IntEnum):
+    """Exit codes of commands that end because of Kafka."""
+
+    SETTINGS_REFUSED = 2
+    UNAVAILABLE = 10
+    ACCESS_DENIED = 11
+    TOPIC_REFUSED = 12
+    OUTCOME_UNKNOWN = 13
+    CLIENT_FAILED = 14
+
+
+class KafkaAdapterError(StateChannelError):
+    """Base of all errors of the adapter."""
+
+    code = KafkaExitCode.CLIENT_FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=int(self.code))
+
+
+class ClientSettingRefusedError(KafkaAdapterError):
+    """A client property that the design fixes, or that cannot be read."""
+
+    code = KafkaExitCode.SETTINGS_REFUSED
+
+
+class KafkaUnavailableError(KafkaAdapterError):
+    """No broker answered in time."""
+
+    code = KafkaExitCode.UNAVAILABLE
+
+
+class KafkaAccessDeniedError(KafkaAdapterError):
+    """Authentication failed, or an ACL is missing."""
+
+    code = KafkaExitCode.ACCESS_DENIED
+
+
+class TopicMissingError(KafkaAdapterError):
+    """A topic of the channel does not exist."""
+
+    code = KafkaExitCode.TOPIC_REFUSED
+
+
+class TopicPolicyError(KafkaAdapterError):
+    """A topic exists, but its settings void what the protocol rests on."""
+
+    code = KafkaExitCode.TOPIC_REFUSED
+
+
+class AppendOutcomeUnknownError(KafkaAdapterError):
+    """An append ended without an answer: the record may be in the log or may not."""
+
+    code = KafkaExitCode.OUTCOME_UNKNOWN
+
+
+class KafkaClientError(KafkaAdapterError):
+    """Any other failure of the client library or the cluster."""
+
+
+_AWAY = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+    }
+)
+_DENIED = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SECURITY_DISABLED,
+    }
+)
+_NO_TOPIC = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+
+
+def kafka_error_of(problem: BaseException | KafkaError) -> KafkaError | None:
+    """The `KafkaError` inside an exception of the client library, if there is one."""
+    if isinstance(problem, KafkaError):
+        return problem
+    if isinstance(problem, KafkaException) and problem.args:
+        inner = problem.args[0]
+        return inner if isinstance(inner, KafkaError) else None
+    return None
+
+
+def is_topic_missing(problem: BaseException | KafkaError) -> bool:
+    """Whether the cluster said that the topic (or the partition) does not exist."""
+    error = kafka_error_of(problem)
+    return error is not None and error.code() in _NO_TOPIC
+
+
+def is_access_denied(problem: BaseException | KafkaError) -> bool:
+    """Whether authentication failed or an ACL is missing."""
+    error = kafka_error_of(problem)
+    return error is not None and error.code() in _DENIED
+
+
+def describe(problem: BaseException | KafkaError, secrets: Iterable[str] = ()) -> str:
+    """The library's own words with its stable error name, without any of `secrets` in them."""
+    error = kafka_error_of(problem)
+    text = f"{error.str()} ({error.name()})" if error is not None else str(problem)
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "[redacted]")
+    return text
+
+
+def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Iterable[str] = ()) -> KafkaAdapterError:
+    """Turn what the client library raised or reported into an error of this package.
+
+    Args:
+        problem: A `KafkaError`, a `KafkaException`, or whatever else the library raised.
+        doing: What was being done, to what: "creating topic bundle-state".
+        secrets: Values that must not appear in the message.
+    """
+    if isinstance(problem, KafkaAdapterError):
+        return problem
+    message = f"Kafka refused or failed {doing}: {describe(problem, secrets)}"
+    error = kafka_error_of(problem)
+    code = error.code() if error is not None else None
+    if isinstance(problem, TimeoutError) or code in _AWAY:
+        return KafkaUnavailableError(
+            f"Kafka did not answer while {doing}: {describe(problem, secrets)}",
+            hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
+        )
+    if code in _DENIED:
+        return KafkaAccessDeniedError(message, hint="Check security.protocol, the sasl.* properties and the ACLs.")
+    if code in _NO_TOPIC:
+        return TopicMissingError(message, hint="Create the topics with `statechannel init`.")
+    if code in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
+        return ClientSettingRefusedError(message, hint="Check the Kafka properties file and the -X options.")
+    return KafkaClientError(message, hint="See the broker's log for the cause.")

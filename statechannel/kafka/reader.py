@@ -1,0 +1,334 @@
+"""The consumer side: what lies in the log, in order, as inputs of the engine."""
+# ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from statechannel.core.inputs import (
+    PartitionBroken,
+    PartitionOpened,
+    PositionReached,
+    RecordRead,
+)
+from statechannel.kafka.errors import describe, is_topic_missing, translate
+from statechannel.kafka.topic_watch import TopicWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka import Message
+
+    from statechannel.core.inputs import Input, Topic
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_watch import Place
+    from statechannel.kafka.topics import TopicInfo
+
+_log = logging.getLogger(__name__)
+
+_WATERMARKS_S = 1.0
+_LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+
+
+class _State(Enum):
+    CLOSED = auto()  # to be opened, from its beginning
+    OPEN = auto()
+    DOUBTED = auto()  # the broker does not know the topic: is it still the same?
+    LOST = auto()  # the broker refused the position: the same question first
+    BROKEN = auto()  # reported; only `restart` opens it again
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Where the reader is in one partition."""
+
+    topic: Topic
+    name: str
+    number: int
+    state: _State = _State.CLOSED
+    position: int = 0
+    detail: str = ""
+    doubted_s: float = 0.0
+
+    @property
+    def place(self) -> Place:
+        return (self.name, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderTuning:
+    """Bounds of the reader.
+
+    Attributes:
+        batch_records: At most so many records in one delivery.
+        poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
+        watch_s: Time between two questions whether the topics are still the same.
+        watch_timeout_s: After this long without an answer Kafka counts as away.
+    """
+
+    batch_records: int = 2_000
+    poll_s: float = 0.1
+    watch_s: float = 5.0
+    watch_timeout_s: float = 3.0
+
+
+class LogReader:
+    """Reads partitions from their beginning, then follows them, in a thread of its own.
+
+    For each partition it delivers `PartitionOpened`, then its `RecordRead`s by offset.
+    `PositionReached` comes whenever the end is reached: it speaks of positions, so that gaps that
+    compaction left, also at the end, hold nobody up. Outages are bridged; reading goes on where it
+    stopped. `PartitionBroken` ends a partition.
+
+    Args:
+        topics: What to read, as the cluster described it; all partitions of each.
+        sink: Takes the inputs, in the reader's thread. While it blocks nothing is fetched beyond
+            `ClientTuning.fetch_queue_kib`: that is the back-pressure.
+        group_id: librdkafka wants one; nothing is ever committed to it.
+        on_availability: Told True or False, in the reader's thread, whenever it changes.
+        on_failure: Called once from the reader's thread if it ends by an exception.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topics: Mapping[Topic, TopicInfo],
+        sink: Callable[[list[Input]], None],
+        *,
+        group_id: str,
+        tuning: ReaderTuning | None = None,
+        on_availability: Callable[[bool], None] | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._sink = sink
+        self._tuning = tuning or ReaderTuning()
+        self._on_availability = on_availability
+        self._on_failure = on_failure
+        self._available: bool | None = None
+        self._roles = {info.name: topic for topic, info in topics.items()}
+        self._partitions = {
+            (info.name, number): _Partition(topic, info.name, number)
+            for topic, info in topics.items()
+            for number in range(info.partitions)
+        }
+        self._names = {topic: info.name for topic, info in topics.items()}
+        self._restarts: deque[Place] = deque()
+        self._stopping = threading.Event()
+        self._consumer = self._make_consumer(group_id)
+        self._watch = TopicWatch(
+            settings,
+            topics.values(),
+            interval_s=self._tuning.watch_s,
+            timeout_s=self._tuning.watch_timeout_s,
+        )
+        self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read; inputs arrive from now on."""
+        self._thread.start()
+
+    def restart(self, topic: Topic, partition: int) -> None:
+        """Read a partition again from its beginning: `PartitionOpened` follows."""
+        place = (self._names[topic], partition)
+        if place not in self._partitions:
+            raise ValueError(f"{place[0]} has no partition {partition}")
+        self._restarts.append(place)
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Stop reading; False if the thread did not end in time (the sink blocks).
+
+        After True no input arrives any more.
+        """
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _make_consumer(self, group_id: str) -> Consumer:
+        config = {**self._settings.consumer_config(group_id), "error_cb": self._on_error}
+        try:
+            return Consumer(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, "making the consumer", secrets=self._settings.secrets()) from error
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._step()
+        except BaseException as error:  # the thread's end must not pass unseen
+            _log.exception("the log reader's thread ended")
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+        finally:
+            self._consumer.close()
+            self._watch.close()
+
+    def _step(self) -> None:
+        while self._restarts:
+            self._leave(self._partitions[self._restarts.popleft()], _State.CLOSED)
+        for partition in self._partitions.values():
+            if partition.state is _State.CLOSED:
+                self._open(partition)
+        self._look_around()
+        first = self._consumer.poll(self._tuning.poll_s)
+        if first is not None:
+            more = self._consumer.consume(self._tuning.batch_records - 1, 0)
+            self._deliver([first, *more])
+
+    # --- opening and leaving -------------------------------------------------------------------
+
+    def _watermarks(self, partition: _Partition) -> tuple[int, int] | None:
+        """First and next offset, from the broker; None when it does not answer."""
+        place = TopicPartition(partition.name, partition.number)
+        try:
+            found = self._consumer.get_watermark_offsets(place, timeout=_WATERMARKS_S)
+        except KafkaException as error:
+            if is_topic_missing(error):
+                self._break(partition, f"topic {partition.name} does not exist")
+                return None
+            found = None
+        self._set_available(available=found is not None)
+        if found is None:
+            self._stopping.wait(self._tuning.poll_s)
+        return found
+
+    def _open(self, partition: _Partition) -> None:
+        marks = self._watermarks(partition)
+        if marks is None:
+            return
+        low, high = marks
+        inputs: list[Input] = [PartitionOpened(partition.topic, partition.number, low, high)]
+        if low == high:
+            inputs.append(PositionReached(partition.topic, partition.number, high))
+        partition.state, partition.position = _State.OPEN, low
+        self._consumer.incremental_assign([TopicPartition(*partition.place, low)])
+        self._sink(inputs)
+        self._watch.hurry()
+
+    def _leave(self, partition: _Partition, state: _State) -> None:
+        """Stop fetching; what was fetched already is dropped by the library."""
+        if partition.state is _State.OPEN:
+            self._consumer.incremental_unassign([TopicPartition(*partition.place)])
+        partition.state = state
+
+    def _break(self, partition: _Partition, detail: str) -> None:
+        self._leave(partition, _State.BROKEN)
+        self._sink([PartitionBroken(partition.topic, partition.number, detail)])
+
+    # --- delivering ----------------------------------------------------------------------------
+
+    def _deliver(self, batch: Sequence[Message]) -> None:
+        """The hot path of a replay: nothing per record but the record itself."""
+        inputs: list[Input] = []
+        add = inputs.append
+        roles = self._roles
+        ends: dict[tuple[str | None, int | None], int] = {}
+        for message in batch:
+            if message.error() is not None:
+                self._take_event(message, inputs)
+                continue
+            name, number, offset = message.topic(), message.partition(), message.offset()
+            ends[name, number] = offset  # type: ignore[assignment]  # a record has an offset
+            add(
+                RecordRead(
+                    roles[name],  # type: ignore[index]
+                    number,  # type: ignore[arg-type]
+                    offset,  # type: ignore[arg-type]
+                    message.timestamp()[1],
+                    message.key(),
+                    message.value(),
+                )
+            )
+        drained = len(batch) < self._tuning.batch_records
+        for place, last in ends.items():
+            self._reached(place, last + 1, inputs, drained=drained)  # type: ignore[arg-type]
+        if inputs:
+            self._set_available(available=True)
+            self._sink(inputs)
+
+    def _reached(self, place: Place, position: int, inputs: list[Input], *, drained: bool) -> None:
+        """Note the position; say so at the end of the log.
+
+        The library's own end-of-partition event comes with the next fetch, half a second late.
+        """
+        partition = self._partitions[place]
+        partition.position = max(partition.position, position)
+        if drained:
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+            if high == position:
+                inputs.append(PositionReached(partition.topic, partition.number, position))
+
+    def _take_event(self, message: Message, inputs: list[Input]) -> None:
+        error = message.error()
+        place = (message.topic() or "", message.partition() or 0)
+        partition = self._partitions.get(place)
+        if error is None or partition is None or partition.state is not _State.OPEN:
+            return
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            partition.position = message.offset() or 0
+            inputs.append(PositionReached(partition.topic, partition.number, partition.position))
+        elif code in _LOST_POSITION:
+            self._doubt(partition, _State.LOST, describe(error))
+        elif is_topic_missing(error):
+            self._doubt(partition, _State.DOUBTED, describe(error))
+        else:
+            _log.warning("reading %s-%d: %s", *place, describe(error, self._settings.secrets()))
+
+    # --- the surroundings ----------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """Whether Kafka is there, and whether the topics are still those that were opened."""
+        positions = {
+            p.place: p.position
+            for p in self._partitions.values()
+            if p.state in (_State.OPEN, _State.DOUBTED, _State.LOST)
+        }
+        findings = self._watch.poll(time.monotonic(), positions)
+        if findings is None:
+            return
+        self._set_available(available=findings.answered)
+        for place in positions:
+            partition = self._partitions[place]
+            if place in findings.broken:
+                self._break(partition, findings.broken[place])
+            elif partition.state is not _State.OPEN and findings.clears(place, partition.doubted_s):
+                self._end_doubt(partition)
+
+    def _doubt(self, partition: _Partition, state: _State, detail: str) -> None:
+        """Not a record more before the watch has seen whether it is still the same topic."""
+        self._leave(partition, state)
+        partition.detail, partition.doubted_s = detail, time.monotonic()
+        self._watch.hurry()
+
+    def _end_doubt(self, partition: _Partition) -> None:
+        """It is the same topic, and it does not end before the position."""
+        if partition.state is _State.DOUBTED:
+            partition.state = _State.OPEN
+            self._consumer.incremental_assign([TopicPartition(*partition.place, partition.position)])
+        elif "truncat" in partition.detail.lower():  # what was read is not what lies there now
+            self._break(partition, f"{partition.name}-{partition.number}: {partition.detail}")
+        else:  # retention deleted records before they were read: start over
+            partition.state = _State.CLOSED
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Errors wait in a queue and may be old: the watch says how things are now."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._watch.hurry()
+
+    def _set_available(self, *, available: bool) -> None:
+        if available is self._available:
+            return
+        self._available = available
+        if self._on_availability is not None:
+            self._on_availability(available)

@@ -1,0 +1,256 @@
+"""For commands and archives: read a partition up to its end, append one record and wait."""
+# ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from statechannel.core.inputs import RecordRead
+from statechannel.kafka.errors import (
+    AppendOutcomeUnknownError,
+    KafkaUnavailableError,
+    translate,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from confluent_kafka import Message
+
+    from statechannel.core.inputs import Topic
+    from statechannel.kafka.client_settings import ClientSettings
+
+_BATCH = 2_000
+_POLL_S = 0.2
+_HINT = "Check bootstrap.servers and that Kafka runs: `statechannel kafka status`."
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a reading covers.
+
+    Attributes:
+        low: First offset that the log still has.
+        start: First offset that may be delivered.
+        end: High watermark when the reading began; nothing at or above it is delivered.
+    """
+
+    low: int
+    start: int
+    end: int
+
+
+class PartitionTail:
+    """Reads one partition, from a start of your choice, to its end as of now or beyond.
+
+    A context manager; not for more than one thread.
+
+    Args:
+        topic: Role that the records are given.
+        name: Name of the Kafka topic.
+        group_id: librdkafka wants one; nothing is ever committed to it.
+        timeout_s: Longest wait for Kafka without any progress.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: Topic,
+        name: str,
+        partition: int,
+        *,
+        group_id: str,
+        timeout_s: float = 20.0,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._place = (name, partition)
+        self._timeout_s = timeout_s
+        self._error: KafkaError | None = None
+        config = {**settings.consumer_config(group_id), "error_cb": self._on_error}
+        self._consumer = _translated(settings, "making the consumer", lambda: Consumer(config))
+
+    def __enter__(self) -> PartitionTail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._consumer.close()
+
+    def span(self, *, start: int = 0, from_time_ms: int | None = None) -> Span:
+        """Ask where the partition begins and ends, and where a time lies in it.
+
+        Args:
+            start: First offset wanted; ignored when a time is given.
+            from_time_ms: Begin with the first record that the log took at this time or later.
+        """
+        low, high = self._ask(
+            "asking for the end of",
+            lambda: self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=self._timeout_s),
+        )
+        if from_time_ms is not None:
+            wanted = TopicPartition(*self._place, from_time_ms)
+            found = self._ask(
+                "looking for a time in",
+                lambda: self._consumer.offsets_for_times([wanted], timeout=self._timeout_s),
+            )
+            start = found[0].offset if found[0].offset >= 0 else high
+        return Span(low=low, start=max(low, start), end=high)
+
+    def records(self, span: Span) -> Iterator[RecordRead]:
+        """The records of `span` in order; offsets may have gaps.
+
+        Raises:
+            KafkaUnavailableError: No progress for `timeout_s`.
+        """
+        for batch in self._batches(span.start, until=span.end):
+            yield from batch
+
+    def follow(self, start: int, stop: Callable[[], bool] = lambda: False) -> Iterator[list[RecordRead]]:
+        """Batches of records from `start` on, without end; an empty one after each quiet moment.
+
+        Args:
+            start: First offset.
+            stop: Asked between two batches.
+        """
+        for batch in self._batches(start, until=None):
+            yield batch
+            if stop():
+                return
+
+    def _batches(self, start: int, until: int | None) -> Iterator[list[RecordRead]]:
+        if until is not None and start >= until:
+            return
+        self._consumer.assign([TopicPartition(*self._place, start)])
+        progress_s = time.monotonic()
+        try:
+            while True:
+                records, position = self._fetch(until)
+                if records or position is not None:
+                    progress_s = time.monotonic()
+                if records or until is None:
+                    yield records
+                if until is not None and position is not None and position >= until:
+                    return
+                if until is not None and time.monotonic() - progress_s > self._timeout_s:
+                    raise self._away("reading")
+        finally:
+            self._consumer.unassign()
+
+    def _fetch(self, until: int | None) -> tuple[list[RecordRead], int | None]:
+        """Records below `until`, and the position after them if anything arrived."""
+        first = self._consumer.poll(_POLL_S)
+        if first is None:
+            return [], None
+        return self._sort([first, *self._consumer.consume(_BATCH - 1, 0)], until)
+
+    def _sort(self, batch: Sequence[Message], until: int | None) -> tuple[list[RecordRead], int | None]:
+        records: list[RecordRead] = []
+        position: int | None = None
+        for message in batch:
+            error = message.error()
+            offset = message.offset() or 0
+            if error is None:
+                position = offset + 1
+                if until is None or offset < until:
+                    records.append(_record(self._topic, self._place[1], offset, message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = offset
+            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                raise translate(error, self._doing("reading"), secrets=self._settings.secrets())
+        return records, position
+
+    def _ask(self, doing: str, call: Callable[[], Any]) -> Any:
+        try:
+            answer = call()
+        except KafkaException as error:
+            cause = self._error or error
+            raise translate(cause, self._doing(doing), secrets=self._settings.secrets()) from error
+        if answer is None:
+            raise self._away(doing)
+        return answer
+
+    def _away(self, doing: str) -> KafkaUnavailableError:
+        cause = "" if self._error is None else f" ({self._error.str()})"
+        return KafkaUnavailableError(
+            f"Kafka did not answer for {self._timeout_s:g} s while {self._doing(doing)}{cause}.",
+            hint=_HINT,
+        )
+
+    def _doing(self, doing: str) -> str:
+        return f"{doing} {self._place[0]}-{self._place[1]}"
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._error = error
+
+
+def _record(topic: Topic, partition: int, offset: int, message: Message) -> RecordRead:
+    return RecordRead(topic, partition, offset, message.timestamp()[1], message.key(), message.value())
+
+
+def _translated(settings: ClientSettings, doing: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except (KafkaException, TypeError, ValueError) as error:
+        raise translate(error, doing, secrets=settings.secrets()) from error
+
+
+def append_and_wait(
+    settings: ClientSettings,
+    name: str,
+    partition: int,
+    *,
+    key: bytes | None,
+    value: bytes | None,
+    timeout_s: float = 20.0,
+) -> int:
+    """Append one record and wait until the log has it.
+
+    Returns:
+        Its offset.
+
+    Raises:
+        AppendOutcomeUnknownError: No answer in time: the record may be in the log or may not.
+        KafkaAdapterError: Kafka refused it.
+    """
+    doing = f"appending to {name}-{partition}"
+    errors: list[KafkaError] = []
+    ends: list[tuple[KafkaError | None, int]] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        ends.append((error, message.offset() or 0))
+
+    config = {
+        **settings.producer_config(),
+        "delivery.timeout.ms": max(1, int(timeout_s * 1_000)),
+        "request.timeout.ms": max(1, min(int(timeout_s * 1_000), settings.tuning.request_timeout_ms)),
+        "error_cb": errors.append,
+    }
+    producer = _translated(settings, "making the producer", lambda: Producer(config))
+    try:
+        producer.produce(name, value=value, key=key, partition=partition, on_delivery=delivered)
+    except (KafkaException, BufferError) as error:
+        raise translate(error, doing, secrets=settings.secrets()) from error
+    deadline_s = time.monotonic() + timeout_s + 1.0
+    while not ends and time.monotonic() < deadline_s:
+        producer.poll(_POLL_S)
+    if not ends:
+        producer.purge()
+    failure, offset = ends[0] if ends else (KafkaError(KafkaError._MSG_TIMED_OUT), 0)
+    if failure is None:
+        return offset
+    if failure.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
+        cause = errors[-1] if errors else failure
+        reason = translate(cause, doing, secrets=settings.secrets())
+        raise AppendOutcomeUnknownError(
+            f"Kafka did not confirm in {timeout_s:g} s while {doing}; the record may still appear. {reason}",
+            hint=reason.hint,
+        )
+    raise translate(failure, doing, secrets=settings.secrets())

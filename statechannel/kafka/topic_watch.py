@@ -1,0 +1,160 @@
+"""Asks the cluster, without ever blocking, whether the topics are still those that were opened."""
+
+from __future__ import annotations
+
+from concurrent.futures import wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from statechannel.kafka.errors import is_topic_missing, kafka_error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from concurrent.futures import Future
+
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topics import TopicInfo
+
+Place = tuple[str, int]
+"""Topic name and partition."""
+
+_CONFIRMATIONS = 2
+"""Answers in a row that must agree: a broker that has just come back may know less for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one round of questions brought.
+
+    Attributes:
+        asked_s: Monotonic time at which the questions were asked.
+        answered: Some broker answered.
+        broken: Partitions that are no longer what was opened, with the reason.
+        doubtful: Partitions about which another answer is needed.
+    """
+
+    asked_s: float
+    answered: bool
+    broken: Mapping[Place, str] = field(default_factory=dict)
+    doubtful: frozenset[Place] = frozenset()
+
+    def clears(self, place: Place, since_s: float) -> bool:
+        """Whether the partition was found to be what it was, by questions asked after `since_s`."""
+        return self.answered and self.asked_s >= since_s and place not in self.broken and place not in self.doubtful
+
+
+class TopicWatch:
+    """One round of questions at a time; `poll` starts it, and collects it when it is complete.
+
+    Args:
+        topics: What was opened.
+        interval_s: Time between two rounds while all is well.
+        retry_s: Time between two rounds after one that nobody answered, or that found something.
+        timeout_s: Bound of one round.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topics: Iterable[TopicInfo],
+        *,
+        interval_s: float,
+        retry_s: float = 0.5,
+        timeout_s: float = 3.0,
+    ) -> None:
+        self._admin = AdminClient(settings.admin_config())
+        self._topics = {info.name: info for info in topics}
+        self._interval_s = interval_s
+        self._retry_s = retry_s
+        self._timeout_s = timeout_s
+        self._next_s = 0.0
+        self._asked_s = 0.0
+        self._asked: dict[Place, int] = {}
+        self._identities: dict[str, Future[Any]] = {}
+        self._ends: dict[TopicPartition, Future[Any]] = {}
+        self._suspicions: dict[Place, int] = {}
+
+    def hurry(self) -> None:
+        """Ask again as soon as possible."""
+        self._next_s = 0.0
+
+    def poll(self, now_s: float, positions: Mapping[Place, int]) -> Findings | None:
+        """Start or collect a round.
+
+        Args:
+            now_s: Monotonic time.
+            positions: Next offset of each open partition; none of them may end before it.
+        """
+        if not self._identities:
+            if now_s >= self._next_s and positions:
+                self._asked_s = now_s
+                self._ask(positions)
+            return None
+        futures = [*self._identities.values(), *self._ends.values()]
+        if not all(future.done() for future in futures):
+            return None
+        findings = self._collect()
+        calm = findings.answered and not self._suspicions
+        self._next_s = now_s + (self._interval_s if calm else self._retry_s)
+        self._identities, self._ends = {}, {}
+        return findings
+
+    def close(self) -> None:
+        """Wait for the round under way: the library's futures must not outlive their client."""
+        wait([*self._identities.values(), *self._ends.values()], timeout=self._timeout_s + 1.0)
+
+    def _ask(self, positions: Mapping[Place, int]) -> None:
+        self._asked = dict(positions)
+        names = sorted({name for name, _ in positions})
+        self._identities = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        self._ends = self._admin.list_offsets(
+            {TopicPartition(n, p): latest for n, p in positions},
+            request_timeout=self._timeout_s,
+        )
+
+    def _collect(self) -> Findings:
+        answered = False
+        certain: dict[Place, str] = {}
+        likely: dict[Place, str] = {}
+        for name, future in self._identities.items():
+            places = [place for place in self._asked if place[0] == name]
+            description, error = _outcome(future)
+            answered |= _is_answer(error)
+            if error is not None and is_topic_missing(error):
+                likely |= dict.fromkeys(places, f"topic {name} no longer exists")
+            elif description is not None:
+                found, opened = str(description.topic_id), self._topics[name].topic_id
+                if found != opened:
+                    detail = f"topic {name} was re-created (id {found}, was {opened})"
+                    certain |= dict.fromkeys(places, detail)
+        for partition, future in self._ends.items():
+            place = (partition.topic, partition.partition)
+            end, error = _outcome(future)
+            answered |= _is_answer(error)
+            if end is not None and 0 <= end.offset < self._asked[place]:
+                likely[place] = (
+                    f"{place[0]}-{place[1]} ends at {end.offset}, before the position "
+                    f"{self._asked[place]} that was already read"
+                )
+        if answered:
+            self._suspicions = {place: self._suspicions.get(place, 0) + 1 for place in likely}
+        confirmed = {p: d for p, d in likely.items() if self._suspicions.get(p, 0) >= _CONFIRMATIONS}
+        return Findings(self._asked_s, answered=answered, broken={**confirmed, **certain})
+
+
+def _outcome(future: Future[Any]) -> tuple[Any, KafkaError | None]:
+    """The answer, or the error instead of it."""
+    try:
+        return future.result(timeout=0), None
+    except KafkaException as error:
+        return None, kafka_error_of(error)
+
+
+def _is_answer(error: KafkaError | None) -> bool:
+    """Codes above zero are a broker's; those below are the client's own (time-outs)."""
+    return error is None or error.code() > 0

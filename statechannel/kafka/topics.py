@@ -1,0 +1,359 @@
+"""Create the topics of a channel, and refuse those whose settings void the protocol."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from statechannel.kafka.errors import (
+    KafkaUnavailableError,
+    TopicMissingError,
+    TopicPolicyError,
+    is_topic_missing,
+    kafka_error_of,
+    translate,
+)
+from statechannel.kafka.topic_policy import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin._topic import TopicDescription
+
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import ChannelTopics, Requirement, TopicPolicy
+
+_POLL_S = 0.05
+_SAFE_REPLICAS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What the cluster says about a topic that exists.
+
+    Attributes:
+        topic_id: UUID given at creation; another one means that the topic was re-created.
+        replicas: Smallest number of replicas of any partition.
+        settings: All settings in force, defaults included.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replicas: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting of a topic that is not as it should be.
+
+    Attributes:
+        hard: The topic must not be used before this is mended.
+        command: The exact command that mends it.
+    """
+
+    topic: str
+    setting: str
+    found: str
+    wanted: str
+    hard: bool
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.setting} is {self.found}, wanted {self.wanted}; mend it with: {self.command}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The topics found, by name, and everything about them that is not as it should be."""
+
+    topics: Mapping[str, TopicInfo]
+    differences: tuple[Difference, ...]
+
+    @property
+    def hard(self) -> tuple[Difference, ...]:
+        """The differences for which the channel is refused."""
+        return tuple(d for d in self.differences if d.hard)
+
+
+class TopicAdmin:
+    """Admin calls with a bound on every wait, and errors that name the cause.
+
+    Args:
+        timeout_s: Bound of one call, its retries included.
+    """
+
+    def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._last_error: KafkaError | None = None
+        try:
+            config = {**settings.admin_config(), "error_cb": self._on_error}
+            self._admin = AdminClient(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, "making the admin client", secrets=settings.secrets()) from error
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics among `names` that exist, with all their settings."""
+        found = {n: d for n, d in self._descriptions(names).items() if d is not None}
+        settings = self._settings_of(found)
+        return {
+            name: TopicInfo(
+                name=name,
+                topic_id=str(description.topic_id),
+                partitions=len(description.partitions),
+                replicas=min(len(p.replicas) for p in description.partitions),
+                settings=settings[name],
+            )
+            for name, description in found.items()
+            if name in settings
+        }
+
+    def create(self, topics: ChannelTopics, *, partitions: int, replication_factor: int) -> None:
+        """Create the topics that do not exist and wait until all can be used.
+
+        Idempotent; an existing topic is left as it is (`inspect` says whether it will do).
+
+        Args:
+            topics: Names and policies.
+            partitions: Of the channel topic; fixed from then on.
+            replication_factor: Replicas of each topic; -1: the cluster's default.
+
+        Raises:
+            KafkaUnavailableError: Kafka did not answer, or a topic did not become usable in time.
+        """
+        new = [
+            NewTopic(
+                name,
+                num_partitions=policy.partitions or partitions,
+                replication_factor=replication_factor,
+                config=_creation_settings(policy, replication_factor),
+            )
+            for name, policy in topics.policies.items()
+        ]
+        futures = self._admin.create_topics(new, request_timeout=self._timeout_s)
+        for name, future in futures.items():
+            try:
+                self._wait(future, f"creating topic {name}")
+            except _CallFailedError as failure:
+                if failure.code != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise failure.translated from failure
+        self._wait_usable(topics.policies)
+
+    def _wait_usable(self, names: Iterable[str]) -> None:
+        """Metadata may lack a topic for a moment after its creation succeeded."""
+        deadline_s = time.monotonic() + self._timeout_s
+        missing = list(names)
+        while missing:
+            described = self._descriptions(missing)
+            missing = [n for n, d in described.items() if d is None or not _has_leaders(d)]
+            if missing and time.monotonic() > deadline_s:
+                raise KafkaUnavailableError(
+                    f"Topics without a leader after {self._timeout_s:g} s: {', '.join(missing)}.",
+                    hint="Check that enough brokers of the Kafka cluster are running.",
+                )
+            if missing:
+                time.sleep(_POLL_S)
+
+    def _descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription | None]:
+        wanted = list(names)
+        if not wanted:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout_s)
+        found: dict[str, TopicDescription | None] = {}
+        for name, future in futures.items():
+            try:
+                found[name] = self._wait(future, f"describing topic {name}")
+            except _CallFailedError as failure:
+                if not is_topic_missing(failure.cause):
+                    raise failure.translated from failure
+                found[name] = None
+        return found
+
+    def _settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        futures = self._admin.describe_configs(resources, request_timeout=self._timeout_s)
+        settings: dict[str, dict[str, str]] = {}
+        for resource, future in futures.items():
+            try:
+                entries = self._wait(future, f"reading the settings of topic {resource.name}")
+            except _CallFailedError as failure:
+                if is_topic_missing(failure.cause):  # deleted between the two calls
+                    continue
+                raise failure.translated from failure
+            settings[resource.name] = {k: e.value for k, e in entries.items() if e.value}
+        return settings
+
+    def _wait(self, future: Future[Any], doing: str) -> Any:
+        try:
+            return future.result(timeout=self._timeout_s + 5.0)
+        except (KafkaException, FutureTimeoutError) as error:
+            self._admin.poll(0)  # serves error_cb: "connection refused" says more than "timed out"
+            cause: BaseException | KafkaError = error
+            code = kafka_error_of(error)
+            if self._last_error is not None and (code is None or code.code() < 0):
+                cause = self._last_error
+            raise _CallFailedError(error, translate(cause, doing, secrets=self._settings.secrets())) from error
+
+
+class _CallFailedError(Exception):
+    """An admin call failed: the library's error, and ours."""
+
+    def __init__(self, cause: BaseException, translated: Exception) -> None:
+        super().__init__(str(translated))
+        self.cause = cause
+        self.translated = translated
+        error = kafka_error_of(cause)
+        self.code = None if error is None else error.code()
+
+
+def create_topics(
+    settings: ClientSettings,
+    topics: ChannelTopics,
+    *,
+    partitions: int = 1,
+    replication_factor: int = -1,
+    timeout_s: float = 20.0,
+) -> Mapping[str, TopicInfo]:
+    """Create what is missing, then verify all four topics; see `TopicAdmin.create`."""
+    admin = TopicAdmin(settings, timeout_s=timeout_s)
+    admin.create(topics, partitions=partitions, replication_factor=replication_factor)
+    return _refuse_hard(inspect(admin.describe(topics.policies), settings, topics)).topics
+
+
+def inspect_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:
+    """Read the topics and list every difference, hard and soft, without refusing anything.
+
+    Raises:
+        TopicMissingError: One of the topics does not exist.
+    """
+    admin = TopicAdmin(settings, timeout_s=timeout_s)
+    return inspect(admin.describe(topics.policies), settings, topics)
+
+
+def verify_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:
+    """Like `inspect_topics`, but refuse topics with a hard difference.
+
+    Raises:
+        TopicMissingError: One of the topics does not exist.
+        TopicPolicyError: At least one hard difference; the message has the mending commands.
+    """
+    return _refuse_hard(inspect_topics(settings, topics, timeout_s=timeout_s))
+
+
+def inspect(found: Mapping[str, TopicInfo], settings: ClientSettings, topics: ChannelTopics) -> Inspection:
+    """Compare what was found with the policies. Pure."""
+    missing = [name for name in topics.policies if name not in found]
+    if missing:
+        raise TopicMissingError(
+            f"Topics that do not exist: {', '.join(missing)}.",
+            hint="Create them with `statechannel init`.",
+        )
+    server = settings.bootstrap_servers
+    differences: list[Difference] = []
+    for name, policy in topics.policies.items():
+        differences += _partition_differences(found[name], policy, server)
+        differences += [
+            _difference(found[name], requirement, server)
+            for requirement in policy.requirements
+            if not requirement.met_by(found[name].settings.get(requirement.setting))
+        ]
+        differences += _replica_differences(found[name], policy, server)
+    return Inspection(topics=found, differences=tuple(differences))
+
+
+def _refuse_hard(inspection: Inspection) -> Inspection:
+    if not inspection.hard:
+        return inspection
+    lines = "\n  ".join(str(difference) for difference in inspection.hard)
+    raise TopicPolicyError(
+        f"The topics' settings void what the protocol rests on:\n  {lines}",
+        hint="Run the commands above, then start again.",
+    )
+
+
+def _difference(info: TopicInfo, requirement: Requirement, server: str) -> Difference:
+    wanted = requirement.wanted
+    return Difference(
+        topic=info.name,
+        setting=requirement.setting,
+        found=info.settings.get(requirement.setting, "unknown"),
+        wanted=wanted if requirement.rule is Rule.EXACTLY else f"{requirement.rule} {wanted}",
+        hard=requirement.hard,
+        command=alter_command(server, info.name, requirement.setting, wanted),
+    )
+
+
+def alter_command(server: str, topic: str, setting: str, value: str) -> str:
+    """The line that changes one setting of a topic with Kafka's own tool."""
+    quoted = f"[{value}]" if "," in value else value
+    return (
+        f"kafka-configs.sh --bootstrap-server {server} --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {setting}={quoted}"
+    )
+
+
+def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[Difference]:
+    if policy.partitions is None or info.partitions == policy.partitions:
+        return []
+    return [
+        Difference(
+            topic=info.name,
+            setting="partitions",
+            found=str(info.partitions),
+            wanted=str(policy.partitions),
+            hard=True,
+            command=(f"kafka-topics.sh --bootstrap-server {server} --delete --topic {info.name} && statechannel init"),
+        )
+    ]
+
+
+def _replica_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[Difference]:
+    """acks=all means little with one in-sync replica, and nothing works with too many required."""
+    setting = "min.insync.replicas"
+    required = int(info.settings.get(setting, "1"))
+    wanted = 2 if info.replicas >= _SAFE_REPLICAS else 1
+    too_many = required > info.replicas
+    too_few = info.replicas >= _SAFE_REPLICAS and required < wanted
+    fragile = 1 < info.replicas == required
+    if not policy.requirements or not (too_many or too_few or fragile):
+        return []
+    return [
+        Difference(
+            topic=info.name,
+            setting=setting,
+            found=f"{required} with {info.replicas} replicas",
+            wanted=str(wanted),
+            hard=too_many,
+            command=alter_command(server, info.name, setting, str(wanted)),
+        )
+    ]
+
+
+def _creation_settings(policy: TopicPolicy, replication_factor: int) -> dict[str, str]:
+    settings = policy.creation_settings()
+    if replication_factor > 0:
+        settings["min.insync.replicas"] = "2" if replication_factor >= _SAFE_REPLICAS else "1"
+    return settings
+
+
+def _has_leaders(description: TopicDescription) -> bool:
+    return bool(description.partitions) and all(
+        p.leader is not None and p.leader.id >= 0  # type: ignore[redundant-expr]  # seen None
+        for p in description.partitions
+    )

@@ -1,0 +1,256 @@
+"""The producer side: `Append` effects in, `Appended` and `AppendFailed` inputs out."""
+# ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from statechannel.core.inputs import Appended, AppendFailed
+from statechannel.kafka.errors import describe, kafka_error_of, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from confluent_kafka import Message
+
+    from statechannel.core.effects import Append
+    from statechannel.core.inputs import Input, Topic
+    from statechannel.kafka.client_settings import ClientSettings
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+_PURGE_S = 5.0
+
+
+class _Session:
+    """One producer, with the tokens that it has not answered yet."""
+
+    __slots__ = ("number", "pending", "producer")
+
+    def __init__(self, number: int, producer: Producer) -> None:
+        self.number = number
+        self.producer = producer
+        self.pending: set[int] = set()
+
+
+class LogWriter:
+    """Appends records by an idempotent producer (acks=all, linger 0) with a poll thread of its own.
+
+    Every token that `append` took ends exactly once: as `Appended` with the offset in the log, or
+    as `AppendFailed`. `never_written` is True only for records that the client refused before
+    queueing them. All else is unknown (protocol section 7), also what is purged from the
+    producer's queue: librdkafka puts records back there between two tries, so that one of them
+    may be in the log already.
+
+    A new session (see `Appended.session`) begins when a producer fails for good and is replaced.
+
+    Args:
+        settings: How to reach Kafka.
+        topic_names: Topic names by role.
+        sink: Takes the inputs; called from the poll thread, one at a time, in the order of the
+            delivery reports (after `close`, from the thread that still appends). It must not
+            block for long: no other report is served meanwhile.
+        on_failure: Called once from the poll thread if that thread ends by an exception.
+        make_producer: For tests.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic_names: Mapping[Topic, str],
+        sink: Callable[[Input], None],
+        *,
+        on_failure: Callable[[BaseException], None] | None = None,
+        make_producer: Callable[..., Producer] = Producer,
+    ) -> None:
+        self._settings = settings
+        self._names = dict(topic_names)
+        self._sink = sink
+        self._on_failure = on_failure
+        self._make_producer = make_producer
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._reporting = threading.Lock()
+        self._refused: deque[AppendFailed] = deque()
+        self._fatal: str | None = None
+        self._closed = False
+        self._ended = False
+        self._stopping = threading.Event()
+        self._session = self._open(1)
+        self._retiring: _Session | None = None
+        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def session(self) -> int:
+        """Number of the producer session that takes appends now."""
+        return self._session.number
+
+    @property
+    def unanswered(self) -> int:
+        """Appends whose outcome has not been reported yet."""
+        with self._lock:
+            return self._owed()
+
+    def _owed(self) -> int:
+        old = self._retiring
+        owed = len(self._session.pending) + len(self._refused)
+        return owed if old is None else owed + len(old.pending)
+
+    def append(self, effect: Append) -> None:
+        """Queue one record; never blocks, never raises for what Kafka does.
+
+        Records of one partition reach the log in the order of the calls. When the producer's
+        queue is full, or the writer is closed, the append is reported as failed, never written.
+        """
+        with self._lock:
+            session = self._session
+            if self._closed:
+                self._refuse(effect, "the writer is closed")
+                if not self._ended:
+                    return
+            else:
+                self._produce(session, effect)
+                return
+        self._report_refused()  # there is no poll thread any more
+
+    def _produce(self, session: _Session, effect: Append) -> None:
+        session.pending.add(effect.token)
+        try:
+            session.producer.produce(
+                self._names[effect.topic],
+                value=effect.value,
+                key=effect.key,
+                partition=effect.partition,
+                on_delivery=partial(self._delivered, session, effect.token),
+            )
+        except BufferError:
+            session.pending.discard(effect.token)
+            self._refuse(effect, "the producer's queue is full (_QUEUE_FULL)")
+        except KafkaException as error:
+            session.pending.discard(effect.token)
+            self._refuse(effect, describe(error))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until every append is answered; False if the time ran out first.
+
+        Not to be called from the sink.
+        """
+        with self._idle:
+            return self._idle.wait_for(lambda: not self._owed(), timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """Flush, then give up on what is left and stop; True if nothing was left.
+
+        When it returns, every token has been answered. Later appends are refused.
+        """
+        with self._lock:
+            self._closed = True
+        clean = self.flush(timeout_s) if self._thread.is_alive() else False
+        self._stopping.set()
+        self._thread.join(_PURGE_S + 1.0)
+        return clean
+
+    def _refuse(self, effect: Append, error: str) -> None:
+        """The report leaves from the poll thread, like all reports."""
+        self._refused.append(AppendFailed(effect.token, error, self._session.number, True))
+
+    def _open(self, number: int) -> _Session:
+        config = {**self._settings.producer_config(), "error_cb": self._on_error}
+        try:
+            return _Session(number, self._make_producer(config))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, "making the producer", secrets=self._settings.secrets()) from error
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._fatal = describe(error, self._settings.secrets())
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._poll(self._session.producer)
+                self._report_refused()
+                if self._fatal is not None:
+                    self._replace(self._fatal)
+            self._give_up(self._session, "the writer was closed before the answer came")
+            with self._lock:
+                self._ended = True
+            self._report_refused()
+        except BaseException as error:  # the thread's end must not pass unseen
+            _log.exception("the log writer's thread ended")
+            with self._lock:
+                self._closed = True
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+
+    def _poll(self, producer: Producer) -> None:
+        """Serve delivery reports; a failure for good is raised here as well as told to `error_cb`."""
+        try:
+            producer.poll(_POLL_S)
+        except KafkaException as error:
+            cause = kafka_error_of(error)
+            if cause is None or not cause.fatal():
+                raise
+            if producer is self._session.producer:
+                self._fatal = describe(cause, self._settings.secrets())
+
+    def _report_refused(self) -> None:
+        with self._reporting:
+            while self._refused:
+                self._sink(self._refused[0])
+                with self._idle:
+                    self._refused.popleft()
+                    self._idle.notify_all()
+
+    def _delivered(self, session: _Session, token: int, error: KafkaError | None, msg: Message) -> None:
+        """Delivery report; called by librdkafka inside `poll`."""
+        if token not in session.pending:  # given up before; each token ends once
+            return
+        if error is None:
+            self._sink(Appended(token, msg.offset() or 0, session.number))
+        else:
+            if error.fatal():
+                self._fatal = describe(error, self._settings.secrets())
+            self._sink(self._unknown(session, token, describe(error, self._settings.secrets())))
+        self._answered(session, token)
+
+    def _unknown(self, session: _Session, token: int, error: str) -> AppendFailed:
+        return AppendFailed(token, error, session.number, never_written=False)
+
+    def _answered(self, session: _Session, token: int) -> None:
+        with self._idle:
+            session.pending.discard(token)
+            if not session.pending:
+                self._idle.notify_all()
+
+    def _replace(self, reason: str) -> None:
+        """The producer failed for good: answer what it owes, then go on with a new one."""
+        _log.error("producer session %d failed: %s", self._session.number, reason)
+        old = self._session
+        new = self._open(old.number + 1)
+        with self._lock:  # from here on appends go to the new one; nothing is added to the old
+            self._session, self._retiring = new, old
+            self._fatal = None
+        self._give_up(old, reason)
+        self._retiring = None
+
+    def _give_up(self, session: _Session, reason: str) -> None:
+        """Purge the producer, serve its last reports, and answer what is still open."""
+        producer = session.producer
+        producer.purge(in_queue=True, in_flight=True, blocking=False)
+        deadline_s = time.monotonic() + _PURGE_S
+        while session.pending and time.monotonic() < deadline_s:
+            self._poll(producer)
+        for token in sorted(session.pending):
+            self._sink(self._unknown(session, token, reason))
+            self._answered(session, token)

@@ -1,0 +1,179 @@
+"""The leader's seat on a real broker: one at a time, sticky, given up in time."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from statechannel.core.inputs import LeadershipChanged
+from statechannel.kafka.client_settings import ClientTuning
+from statechannel.kafka.election import LeaderElection
+from tests.support.kafka_adapter import WAIT_S, Channel, Inbox, make_channel
+from tests.support.kafka_lanes import Kafka
+
+SESSION_MS = 6_000  # the least that a broker with default settings allows
+
+
+@pytest.fixture
+def channel(kafka: Kafka, topic_prefix: str) -> Channel:
+    tuning = ClientTuning(session_timeout_ms=SESSION_MS)
+    return make_channel(kafka.bootstrap_servers, topic_prefix, tuning=tuning)
+
+
+class Member:
+    def __init__(self, channel: Channel, clock: Callable[[], float] = time.monotonic) -> None:
+        self.inbox = Inbox()
+        topics = channel.topics
+        self.election = LeaderElection(
+            channel.settings, topics.leader_topic, topics.leader_group, self.inbox.one, clock=clock
+        )
+        self.election.stand(True)
+
+    @property
+    def elected(self) -> bool:
+        return bool(self.inbox.inputs) and self.inbox.inputs[-1] == LeadershipChanged(True)
+
+    def wait(self, elected: bool) -> None:
+        self.inbox.wait_for(lambda inputs: bool(inputs) and inputs[-1] == LeadershipChanged(elected))
+
+
+@contextmanager
+def closing(*members: Member) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for member in members:
+            member.election.close()
+
+
+def wait_one(members: list[Member]) -> Member:
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        elected = [m for m in members if m.elected]
+        if len(elected) == 1:
+            return elected[0]
+        assert time.monotonic() < deadline_s, f"{len(elected)} leaders"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_join_never_moves_the_seat_and_a_close_gives_it_on_at_once(channel: Channel) -> None:
+    first = Member(channel)
+    first.wait(elected=True)
+    second = Member(channel)
+    time.sleep(2.5)  # heartbeats of 0.6 s: several chances for a rebalance
+    third = Member(channel)
+    time.sleep(2.5)
+    with closing(second, third):
+        assert first.inbox.inputs == [LeadershipChanged(True)]
+        assert second.inbox.inputs == third.inbox.inputs == []
+        began_s = time.monotonic()
+        first.election.close()
+        assert first.inbox.inputs[-1] == LeadershipChanged(False)
+        leader = wait_one([second, third])
+        assert time.monotonic() - began_s < SESSION_MS / 1_000 - 1, "waited for the session"
+        fourth = Member(channel)
+        with closing(fourth):
+            time.sleep(2.5)
+            assert leader.inbox.inputs == [LeadershipChanged(True)]
+            assert fourth.inbox.inputs == []
+
+
+def test_who_does_not_stand_any_more_gives_the_seat_up(channel: Channel) -> None:
+    first = Member(channel)
+    first.wait(elected=True)
+    second = Member(channel)
+    with closing(first, second):
+        first.election.stand(False)
+        first.wait(elected=False)
+        second.wait(elected=True)
+        second.election.stand(False)
+        second.wait(elected=False)
+        first.election.stand(True)
+        first.wait(elected=True)
+
+
+def test_a_thread_that_did_not_run_for_half_a_session_steps_down_first(channel: Channel) -> None:
+    skew_s = [0.0]
+    member = Member(channel, clock=lambda: time.monotonic() + skew_s[0])
+    with closing(member):
+        member.wait(elected=True)
+        skew_s[0] += SESSION_MS / 2_000 + 0.5
+        member.inbox.wait_for(lambda inputs: len(inputs) >= 3)
+        assert member.inbox.inputs[:3] == [
+            LeadershipChanged(True),
+            LeadershipChanged(False),
+            LeadershipChanged(True),
+        ]
+
+
+CHILD = """
+import sys, time
+from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.election import LeaderElection
+servers, topic, group, session_ms = sys.argv[1:]
+settings = ClientSettings(servers, tuning=ClientTuning(session_timeout_ms=int(session_ms)))
+tell = lambda change: print(time.monotonic(), change.elected, flush=True)
+LeaderElection(settings, topic, group, tell).stand(True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def process(channel: Channel) -> Iterator[subprocess.Popen[str]]:
+    arguments = [
+        channel.settings.bootstrap_servers,
+        channel.topics.leader_topic,
+        channel.topics.leader_group,
+        str(SESSION_MS),
+    ]
+    child = subprocess.Popen([sys.executable, "-c", CHILD, *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def read_change(child: subprocess.Popen[str]) -> tuple[float, bool]:
+    assert child.stdout is not None
+    at_s, elected = child.stdout.readline().split()
+    return float(at_s), elected == "True"
+
+
+@pytest.mark.slow
+def test_a_killed_leader_is_replaced_after_its_session(channel: Channel, process: subprocess.Popen[str]) -> None:
+    assert read_change(process)[1] is True
+    others = [Member(channel), Member(channel)]
+    with closing(*others):
+        time.sleep(2.0)
+        process.kill()
+        began_s = time.monotonic()
+        wait_one(others)
+        assert time.monotonic() - began_s < SESSION_MS / 1_000 + 4.0
+
+
+@pytest.mark.slow
+def test_a_paused_leader_steps_down_when_it_wakes_and_the_new_one_stays(
+    channel: Channel, process: subprocess.Popen[str]
+) -> None:
+    assert read_change(process)[1] is True
+    other = Member(channel)
+    with closing(other):
+        time.sleep(1.5)
+        os.kill(process.pid, signal.SIGSTOP)
+        other.wait(elected=True)
+        os.kill(process.pid, signal.SIGCONT)
+        woken_s = time.monotonic()
+        stepped_down_s, elected = read_change(process)
+        assert elected is False
+        assert stepped_down_s - woken_s < 1.0
+        time.sleep(3.0)
+        assert other.inbox.inputs == [LeadershipChanged(True)]

@@ -1,0 +1,51 @@
+"""Settings and hooks for tests that run members of a channel."""
+
+import asyncio
+
+from statechannel.api import BrokerHooks
+from statechannel.settings import Settings, load
+
+
+def make_settings(bootstrap: str, channel: str, **groups: dict) -> Settings:
+    """Settings with times short enough for tests, still in the relations that are checked at start."""
+    found: dict[str, dict] = {
+        "kafka": {"bootstrap_servers": bootstrap},
+        "channel": {"name": channel},
+        "membership": {"interval_s": 0.3, "expiry_s": 4.0},
+        "safe_mode": {"after_s": 2.0, "settle_s": 3.0},
+        "leader": {"cold_start_after_s": 3.0, "heartbeat_interval_s": 0.5},
+    }
+    for group, values in groups.items():
+        found.setdefault(group, {}).update(values)
+    return load(overrides=found)
+
+
+class Recorder(BrokerHooks):
+    """Notes every call of a hook, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+        self._came = asyncio.Event()
+
+    def note(self, *call: object) -> None:
+        self.calls.append(call)
+        self._came.set()
+
+    async def until(self, call: tuple, timeout_s: float = 10) -> None:
+        """Wait until a call was made."""
+        async with asyncio.timeout(timeout_s):
+            while call not in self.calls:
+                self._came.clear()
+                await self._came.wait()
+
+    async def on_own(self, bundle, generation) -> None:
+        self.note("on_own", bundle, generation)
+
+    async def on_serve(self, bundle, generation) -> None:
+        self.note("on_serve", bundle, generation)
+
+    async def on_release(self, bundle, generation, destination) -> None:
+        self.note("on_release", bundle, generation, destination)
+
+    async def on_moved(self, bundle, owner, urls) -> None:
+        self.note("on_moved", bundle, owner)

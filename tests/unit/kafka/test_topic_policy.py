@@ -1,0 +1,132 @@
+"""The comparison of a topic with its policy: which differences are hard, and what mends them."""
+
+from dataclasses import replace
+
+import pytest
+
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.topic_policy import ChannelTopics, Requirement, Rule
+from statechannel.kafka.topics import TopicInfo, inspect
+
+SETTINGS = ClientSettings("h:1")
+TOPICS = ChannelTopics("c")
+
+
+def good() -> dict[str, TopicInfo]:
+    return {
+        name: TopicInfo(name, "id", policy.partitions or 1, 1, policy.creation_settings())
+        for name, policy in TOPICS.policies.items()
+    }
+
+
+def with_setting(topic: str, setting: str, value: str, **changes: int) -> dict[str, TopicInfo]:
+    found = good()
+    info = found[topic]
+    found[topic] = replace(info, settings={**info.settings, setting: value}, **changes)
+    return found
+
+
+def test_created_as_wanted_is_without_difference() -> None:
+    assert inspect(good(), SETTINGS, TOPICS).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "found", "hard"),
+    [
+        ("c", "cleanup.policy", "delete", True),
+        ("c", "cleanup.policy", "compact,delete", True),
+        ("c", "message.timestamp.type", "CreateTime", True),
+        ("c", "min.compaction.lag.ms", "3599999", True),
+        ("c", "max.compaction.lag.ms", "9223372036854775807", True),
+        ("c", "segment.ms", "604800000", True),
+        ("c", "delete.retention.ms", "86400000", True),
+        ("c", "unclean.leader.election.enable", "true", True),
+        ("c", "max.message.bytes", "900000", True),
+        ("c", "min.cleanable.dirty.ratio", "0.5", False),
+        ("c", "segment.bytes", "1073741824", False),
+        ("c-registry", "cleanup.policy", "compact", True),
+        ("c-registry", "message.timestamp.type", "CreateTime", True),
+        ("c-registry", "retention.ms", "60000", True),
+        ("c-requests", "retention.ms", "3600000", True),
+        ("c-requests", "message.timestamp.type", "CreateTime", True),
+    ],
+)
+def test_each_wrong_setting_is_one_difference_with_its_command(
+    topic: str, setting: str, found: str, hard: bool
+) -> None:
+    inspection = inspect(with_setting(topic, setting, found), SETTINGS, TOPICS)
+    (difference,) = inspection.differences
+    assert (difference.topic, difference.setting, difference.found) == (topic, setting, found)
+    assert difference.hard is hard
+    wanted = TOPICS.policies[topic].creation_settings()[setting]
+    assert difference.command == (
+        f"kafka-configs.sh --bootstrap-server h:1 --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {setting}={wanted}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "better"),
+    [
+        ("min.compaction.lag.ms", "7200000"),
+        ("segment.ms", "1000"),
+        ("delete.retention.ms", "999999999"),
+        ("max.compaction.lag.ms", "7200000"),
+    ],
+)
+def test_better_than_wanted_is_no_difference(setting: str, better: str) -> None:
+    assert inspect(with_setting("c", setting, better), SETTINGS, TOPICS).differences == ()
+
+
+def test_no_limit_counts_as_the_largest_value() -> None:
+    assert Requirement("retention.ms", Rule.AT_LEAST, "10").met_by("-1")
+    assert not Requirement("segment.ms", Rule.AT_MOST, "10").met_by("-1")
+
+
+def test_a_setting_that_cannot_be_read_is_not_met() -> None:
+    for rule in Rule:
+        assert not Requirement("x", rule, "10").met_by(None)
+    assert not Requirement("x", Rule.AT_LEAST, "10").met_by("ten")
+
+
+@pytest.mark.parametrize("topic", ["c-registry", "c-requests", "c-leader"])
+def test_more_than_one_partition_where_one_is_needed_is_hard(topic: str) -> None:
+    found = good()
+    found[topic] = replace(found[topic], partitions=3)
+    (difference,) = inspect(found, SETTINGS, TOPICS).differences
+    assert difference.hard
+    assert (difference.setting, difference.found, difference.wanted) == ("partitions", "3", "1")
+    assert "--delete" in difference.command
+
+
+def test_the_channel_may_have_any_number_of_partitions() -> None:
+    found = good()
+    found["c"] = replace(found["c"], partitions=12)
+    assert inspect(found, SETTINGS, TOPICS).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "required", "expected"),
+    [
+        (1, "1", []),
+        (2, "1", []),
+        (3, "2", []),
+        (3, "1", [False]),  # acks=all then means one copy
+        (3, "3", [False]),  # one lost replica stops all writes
+        (2, "2", [False]),
+        (1, "2", [True]),  # nothing can ever be written
+    ],
+)
+def test_the_relation_of_replicas_and_required_ones(replicas: int, required: str, expected: list[bool]) -> None:
+    found = with_setting("c", "min.insync.replicas", required, replicas=replicas)
+    differences = inspect(found, SETTINGS, TOPICS).differences
+    assert [d.hard for d in differences] == expected
+
+
+def test_topics_that_do_not_exist_are_named_together() -> None:
+    found = good()
+    del found["c"], found["c-leader"]
+    with pytest.raises(TopicMissingError, match="c, c-leader") as caught:
+        inspect(found, SETTINGS, TOPICS)
+    assert "statechannel init" in caught.value.hint

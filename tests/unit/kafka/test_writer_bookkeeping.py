@@ -1,0 +1,179 @@
+"""Each token ends exactly once, whatever the producer does (a scripted producer, no broker)."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from statechannel.core.effects import Append
+from statechannel.core.inputs import Appended, AppendFailed, Topic
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.writer import LogWriter
+from tests.support.kafka_adapter import Inbox
+
+NAMES = {Topic.CHANNEL: "c"}
+
+
+class Message:
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class ScriptedProducer:
+    """Keeps what it is given; the test decides what becomes of it, inside `poll` as the real one."""
+
+    made: "list[ScriptedProducer]"
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.held: list[Callable[..., None]] = []
+        self.reports: list[Callable[[], None]] = []
+        self.refuse_with: Exception | None = None
+        self.lose_on_purge = False
+        self._lock = threading.Lock()
+
+    def produce(self, *_: object, on_delivery: Callable[..., None], **__: object) -> None:
+        if self.refuse_with is not None:
+            raise self.refuse_with
+        with self._lock:
+            self.held.append(on_delivery)
+
+    def poll(self, timeout: float) -> int:
+        with self._lock:
+            due, self.reports = self.reports, []
+        for report in due:
+            report()
+        if not due:
+            threading.Event().wait(min(timeout, 0.005))
+        return len(due)
+
+    def purge(self, **_: object) -> None:
+        with self._lock:
+            held, self.held = self.held, []
+        if not self.lose_on_purge:
+            self.report(held, KafkaError(KafkaError._PURGE_QUEUE))
+
+    def report(self, deliveries: list[Callable[..., None]], error: KafkaError | None, offset: int = 0) -> None:
+        with self._lock:
+            self.reports += [
+                lambda d=delivery, o=offset + i: d(error, Message(o)) for i, delivery in enumerate(deliveries)
+            ]
+
+    def fail_for_good(self) -> None:
+        error = KafkaError(KafkaError._FATAL, "out of sequence", True)
+        with self._lock:
+            self.reports.append(lambda: self.config["error_cb"](error))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.producers: list[ScriptedProducer] = []
+        self.inbox = Inbox()
+        self.failures: list[BaseException] = []
+        self.writer = LogWriter(
+            ClientSettings("h:1"),
+            NAMES,
+            self.inbox.one,
+            on_failure=self.failures.append,
+            make_producer=self._make,
+        )
+
+    def _make(self, config: dict[str, Any]) -> ScriptedProducer:
+        self.producers.append(ScriptedProducer(config))
+        return self.producers[-1]
+
+    def append(self, *tokens: int) -> None:
+        for token in tokens:
+            self.writer.append(Append(token, Topic.CHANNEL, 0, b"k", b"v"))
+
+
+@pytest.fixture
+def rig() -> Any:
+    rig = Rig()
+    yield rig
+    rig.writer.close(0.01)
+
+
+def test_reports_carry_offset_and_session(rig: Rig) -> None:
+    rig.append(1, 2)
+    rig.producers[0].report(rig.producers[0].held, None, offset=40)
+    assert rig.writer.flush(5)
+    assert rig.inbox.inputs == [Appended(1, 40, 1), Appended(2, 41, 1)]
+
+
+@pytest.mark.parametrize("refusal", [BufferError("full"), KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))])
+def test_a_record_that_was_refused_before_queueing_was_never_written(rig: Rig, refusal: Exception) -> None:
+    rig.producers[0].refuse_with = refusal
+    rig.append(1)
+    assert rig.writer.flush(5)
+    (failed,) = rig.inbox.of(AppendFailed)
+    assert (failed.token, failed.never_written) == (1, True)
+
+
+def test_a_time_out_is_unknown_never_failed(rig: Rig) -> None:
+    rig.append(1)
+    rig.producers[0].report(rig.producers[0].held, KafkaError(KafkaError._MSG_TIMED_OUT))
+    assert rig.writer.flush(5)
+    (failed,) = rig.inbox.of(AppendFailed)
+    assert not failed.never_written
+    assert "_MSG_TIMED_OUT" in failed.error
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_fatal_error_ends_the_old_tokens_and_begins_a_session(rig: Rig, lost: bool) -> None:
+    rig.append(1, 2)
+    rig.producers[0].lose_on_purge = lost
+    rig.producers[0].fail_for_good()
+    answers = rig.inbox.wait_answers(2)
+    assert [(a.token, a.session) for a in answers] == [(1, 1), (2, 1)]
+    assert all(isinstance(a, AppendFailed) and not a.never_written for a in answers)
+    assert rig.writer.session == 2
+    rig.append(3)
+    rig.producers[1].report(rig.producers[1].held, None, offset=7)
+    assert rig.writer.flush(5)
+    assert rig.inbox.inputs[-1] == Appended(3, 7, 2)
+
+
+def test_a_report_that_comes_after_the_token_was_given_up_is_dropped(rig: Rig) -> None:
+    rig.append(1)
+    late = list(rig.producers[0].held)
+    rig.producers[0].fail_for_good()
+    rig.inbox.wait_answers(1)
+    rig.writer._delivered(_session_of(late[0]), 1, None, Message(5))  # type: ignore[arg-type]
+    assert len(rig.inbox.inputs) == 1
+
+
+def _session_of(delivery: Any) -> Any:
+    return delivery.args[0]
+
+
+def test_close_answers_everything_and_refuses_what_comes_later(rig: Rig) -> None:
+    rig.append(1, 2)
+    assert rig.writer.close(0.05) is False
+    assert [(a.token, a.never_written) for a in rig.inbox.of(AppendFailed)] == [
+        (1, False),
+        (2, False),
+    ]
+    rig.append(3)
+    assert rig.inbox.inputs[-1] == AppendFailed(3, "the writer is closed", 1, never_written=True)
+    assert rig.writer.unanswered == 0
+
+
+def test_close_without_open_tokens_is_clean() -> None:
+    assert Rig().writer.close(1.0) is True
+
+
+def test_a_sink_that_raises_is_reported_and_stops_the_writer(rig: Rig) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("sink")
+
+    rig.writer._sink = broken
+    rig.append(1)
+    rig.producers[0].report(rig.producers[0].held, None)
+    rig.writer._thread.join(5)
+    assert [str(failure) for failure in rig.failures] == ["sink"]
