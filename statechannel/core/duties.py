@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # A member that does not lead steps in for the heartbeats after so many silent intervals, one more for each rank.
 BACKUP_AFTER_INTERVALS = 3
 DEBT_SHARE_OF_LAG = 0.1
-JOINER_HEARTBEAT_GAP_S = 0.1
+JOINER_HEARTBEAT_GAP_S = 0.25
 
 
 class Duties:
@@ -31,7 +31,6 @@ class Duties:
         self._paying: dict[KeyState, float] = {}
         self._heartbeat_at_s = [0.0] * engine.config.partitions
         self._heartbeat_read_s = [0.0] * engine.config.partitions
-        self._clean_read = [False] * engine.config.partitions
         self._next_purge_s = 0.0
         self._quiet_since_ms: dict[KeyState, tuple[int, int]] = {}
 
@@ -124,8 +123,7 @@ class Duties:
         interval_s = engine.config.heartbeat_interval_s
         clean = not replica.view.ledger.open
         if leading:
-            eager = joining and clean and not self._clean_read[partition]
-            wait_s = JOINER_HEARTBEAT_GAP_S if eager else interval_s
+            wait_s = min(JOINER_HEARTBEAT_GAP_S, interval_s) if joining and clean else interval_s
             due = now_s - self._heartbeat_at_s[partition] >= wait_s
         else:
             patience_s = interval_s * (BACKUP_AFTER_INTERVALS + engine.rank())
@@ -136,7 +134,6 @@ class Duties:
         if not due or not engine.may_write:
             return
         self._heartbeat_at_s[partition] = now_s
-        self._clean_read[partition] = clean
         identity = engine.identity
         engine.proposals.control(
             partition,

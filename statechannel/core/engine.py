@@ -120,6 +120,7 @@ class Engine:
         self._standing = False
         self._was_caught_up = False
         self._closing: dict[str, int] = {}
+        self._lease_ran_out = False
         self.presence = Presence(self)
         self.proposals = Proposals(self)
         self.reactions = Reactions(self)
@@ -237,7 +238,8 @@ class Engine:
     @property
     def mode(self) -> Mode:
         """How far this process trusts its picture of the cluster."""
-        return self.presence.mode
+        stopped = any(replica.phase is Phase.STOPPED for replica in self.replicas)
+        return Mode.SAFE if stopped else self.presence.mode
 
     @property
     def leading(self) -> bool:
@@ -387,11 +389,15 @@ class Engine:
 
     def _check_lease(self) -> None:
         lease_s = self.config.lease_s
-        if lease_s is not None and self.presence.announced and self.presence.silence_s > lease_s:
-            if self.reactions.holdings:
+        if lease_s is None or not self.presence.announced:
+            return
+        if self.presence.silence_s > lease_s:
+            if not self._lease_ran_out:
+                self._lease_ran_out = True
                 self.emit("lease.ran-out", silence_s=self.presence.silence_s)
                 self.reactions.release_all()
-        elif lease_s is not None and self.may_write and not self.reactions.holdings:
+        elif self._lease_ran_out and self.may_write:
+            self._lease_ran_out = False
             for replica in self.replicas:
                 if replica.caught_up:
                     self.reactions.view_replaced(replica.view)

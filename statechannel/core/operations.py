@@ -107,7 +107,9 @@ class Operations:
             return
         operation = self.known.get(operation_id)
         if operation is None:
-            operation = Operation(operation_id, key.flow or "", name, partition, offset)
+            # The unloads of a namespace's deletion come before its own record: the operation is the namespace's.
+            subject = key.namespace if key.flow == Flow.NAMESPACE else name
+            operation = Operation(operation_id, key.flow or "", subject, partition, offset)
             operation.began_at_s = self._engine.now.mono_s
             self.known[operation_id] = operation
             while len(self.known) > self._engine.config.operations_max:

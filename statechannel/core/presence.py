@@ -58,6 +58,7 @@ class Presence:
         self._fresh_foreign: dict[str, int] = {}
         self._foreign_last_ms: dict[str, int] = {}
         self._own_first_read = False
+        self._own_last_ms = 0
 
     # --- what the log says ------------------------------------------------------------------------------------------
 
@@ -125,6 +126,10 @@ class Presence:
             # Before our own first record it was first, and our first record will say what follows; after it, it is a
             # process that we replaced and that has not noticed yet.
             return not self._own_first_read
+        silent_ms = record.timestamp_ms - self._own_last_ms
+        if silent_ms < engine.config.member_expiry_s * 1000 and info.get("take_over") is not True:
+            # We were heard a moment ago: by the same log times the other one will see that, and give way.
+            return False
         engine.stop(
             "replaced",
             f"another process (incarnation {incarnation}) runs under broker id {engine.identity.broker} now; this one was "
@@ -136,6 +141,7 @@ class Presence:
         engine = self._engine
         if info.get("leaving") is True:
             self.goodbye_heard = True
+        self._own_last_ms = record.timestamp_ms
         if not self._own_first_read:
             self._own_first_read = True
             limit_ms = engine.config.member_expiry_s * 1000
@@ -289,7 +295,8 @@ class Presence:
             "software": identity.software,
             "formats": [FORMAT],
             "phase": "caught-up" if engine.caught_up else "joining",
-            "mode": self.mode,
+            "mode": engine.mode,
+            "take_over": engine.config.take_over,
             "accepting": not engine.draining,
             "draining": engine.draining,
             "leading": self.elected,
