@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from array import array
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -138,11 +137,10 @@ def bounds_at(lower: int, upper: int, positions: Iterable[int]) -> list[int]:
     cuts = sorted(positions)
     if not cuts:
         raise ValueError("a split needs at least one position")
-    bounds = [lower, *cuts, upper]
-    for left, right in pairwise(bounds):
-        if left >= right:
-            raise ValueError(f"split positions must lie inside {range_name(lower, upper)}, each once: 0x{right:08x}")
-    return bounds
+    for index, cut in enumerate(cuts):
+        if not lower < cut < upper or cut in cuts[:index][-1:]:
+            raise ValueError(f"split positions must lie inside {range_name(lower, upper)}, each once: 0x{cut:08x}")
+    return [lower, *cuts, upper]
 
 
 def bounds_of(children: Sequence[str]) -> array[int] | None:

@@ -28,17 +28,26 @@ _REFERENCE = re.compile(r"[A-Za-z0-9-]{1,64}(?:/0x[0-9a-f]{8}_0x[0-9a-f]{8})?", 
 _BROKER = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
 _BRACKET = re.compile(rb"[\[\]{}]").findall
-_MISSING = object()
-_SEEN: set[str] = set()
-_SEEN_MAX = 10_000
-_KINDS = {kind.value: kind for kind in Kind}
+_NAMES: dict[str, str] = {}
+_NAMES_MAX = 10_000
 _BUNDLE_STATES = {state.value: state for state in BUNDLE_STATES}
 _NAMESPACE_STATES = {state.value: state for state in NAMESPACE_STATES}
 _ACTIVE = State.ACTIVE
 _DELETED = State.DELETED
 _ABSENT = {State.ABSENT.value: State.ABSENT}
-_BUNDLE_ASSERT_STATES = _BUNDLE_STATES | _ABSENT
-_NAMESPACE_ASSERT_STATES = _NAMESPACE_STATES | _ABSENT
+_PROPOSAL, _HEARTBEAT = Kind.PROPOSAL, Kind.HEARTBEAT
+
+_Form = tuple[Kind, dict[str, State], str]
+_BUNDLE_FORMS: dict[str, _Form] = {
+    "proposal": (Kind.PROPOSAL, _BUNDLE_STATES, "base"),
+    "assert": (Kind.ASSERT, _BUNDLE_STATES | _ABSENT, "asserts"),
+}
+_NAMESPACE_FORMS: dict[str, _Form] = {
+    "proposal": (Kind.PROPOSAL, _NAMESPACE_STATES, "base"),
+    "assert": (Kind.ASSERT, _NAMESPACE_STATES | _ABSENT, "asserts"),
+}
+_HEARTBEAT_FORMS: dict[str, _Form] = {"heartbeat": (Kind.HEARTBEAT, {}, "")}
+"""By the word in `kind`, for each class of keys: the states it may name, and the field that refers to another record."""
 
 
 class NewerFormat(NamedTuple):
@@ -71,9 +80,14 @@ def load_object(value: bytes) -> dict[str, Any] | NewerFormat | Undecodable:
         return _unknown_format(number)
     if len(value) > MAX_VALUE_SIZE_BYTES:
         return Undecodable(f"{len(value)} bytes, more than {MAX_VALUE_SIZE_BYTES}")
-    if len(value) > MAX_DEPTH and value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+    # Where the last bracket opens within the first 100 bytes nothing can be deeper: no need to count.
+    if (value.rfind(b"{") >= MAX_DEPTH or value.rfind(b"[") >= MAX_DEPTH) and _is_deep(value):
         return Undecodable(f"nested more than {MAX_DEPTH} deep")
     return loaded
+
+
+def _is_deep(value: bytes) -> bool:
+    return value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH
 
 
 def _refused(value: bytes, why: str) -> NewerFormat | Undecodable:
@@ -106,98 +120,105 @@ def _depth(value: bytes) -> int:
     return deepest
 
 
-def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:  # noqa: C901
+def decode(value: bytes, *, namespace: bool, known: str | None = None) -> Record | NewerFormat | Undecodable:
     """Decode the value of a namespace key (`namespace`) or of a bundle key.
+
+    Args:
+        known: An id that is known to be well-formed: the accepted one, which the base of most proposals is.
+    """
+    return _decode(value, _NAMESPACE_FORMS if namespace else _BUNDLE_FORMS, known)
+
+
+def decode_heartbeat(value: bytes | None) -> Record | None:
+    """Decode the value of `!heartbeat`; None for whatever does not count as one."""
+    record = None if value is None else _decode(value, _HEARTBEAT_FORMS, None)
+    if not isinstance(record, Record):
+        return None
+    clean_to = record.raw.get("clean_to")
+    if type(clean_to) is not int or not -1 <= clean_to <= MAX_INT:
+        return None
+    record.clean_to = clean_to
+    return record
+
+
+def _decode(  # noqa: C901, PLR0912
+    value: bytes, forms: dict[str, _Form], known: str | None
+) -> Record | NewerFormat | Undecodable:
+    """One record of the given forms.
 
     The hot path of replay: fields are checked in place, and names that were seen before are not matched again.
     """
     loaded = load_object(value)
     if type(loaded) is not dict:
         return loaded  # type: ignore[return-value]
-    get = loaded.get
-    kind = get("kind")
-    forced = False
-    if kind == "proposal":
-        states = _NAMESPACE_STATES if namespace else _BUNDLE_STATES
-        reference = "base"
-        forced = get("forced", False)
-        if forced is not False and forced is not True:
-            return Undecodable("`forced` is not true or false")
-    elif kind == "assert":
-        states = _NAMESPACE_ASSERT_STATES if namespace else _BUNDLE_ASSERT_STATES
-        reference = "asserts"
-    else:
-        return Undecodable("`kind` is not one of proposal and assert")
-    record = _common(loaded, _KINDS[kind])
-    if record.__class__ is not Record:
-        return record
-    version = get("version")
-    if type(version) is not int or not 0 <= version <= MAX_INT:
-        return Undecodable("`version` is not an integer from 0 to 2^53 - 1")
-    base = get(reference, _MISSING)
-    if base is not None and (type(base) is not str or _REFERENCE(base) is None):
-        return Undecodable(f"`{reference}` is not an id or null")
-    name = get("state")
-    state = states.get(name) if type(name) is str else None
-    if state is None:
-        return Undecodable("`state` is none of this key and kind")
-    record.version = version
-    record.base = base
-    record.state = state
-    record.forced = forced
-    if not namespace:
-        record.from_ = from_ = get("from", _MISSING)
-        if from_ is not None and (type(from_) is not str or (from_ not in _SEEN and not _is_name(from_))):
-            return Undecodable("`from` is not a broker id or null")
-        record.to = to = get("to", _MISSING)
-        if to is not None and (type(to) is not str or (to not in _SEEN and not _is_name(to))):
-            return Undecodable("`to` is not a broker id or null")
-        if state is not _DELETED:
-            return record
-    elif state is not _ACTIVE:
-        return record
-    return _with_children(record)
+    try:
+        word = loaded["kind"]
+        form = forms.get(word) if type(word) is str else None
+        if form is None:
+            return Undecodable(f"`kind` is not one of {' and '.join(forms)}")
+        kind, states, reference = form
+        record_id = loaded["id"]
+        if type(record_id) is not str or _ID(record_id) is None:
+            return Undecodable("`id` is not 1-64 of A-Za-z0-9-")
+        writer = loaded["by"]
+        if type(writer) is not dict:
+            return Undecodable("`by` is not an object")
+        broker = writer["broker"]
+        broker = _NAMES.get(broker) or _name(broker) if type(broker) is str else None
+        if broker is None:
+            return Undecodable("`by.broker` is not a broker id")
+        incarnation = writer["incarnation"]
+        incarnation = _NAMES.get(incarnation) or _name(incarnation) if type(incarnation) is str else None
+        if incarnation is None:
+            return Undecodable("`by.incarnation` is not an incarnation")
+        covers = loaded["covers"]
+        if type(covers) is not int or not -1 <= covers <= MAX_INT:
+            return Undecodable("`covers` is not an integer from -1 to 2^53 - 1")
+        if kind is _HEARTBEAT:
+            return Record(kind, record_id, covers, broker, incarnation, loaded)
+        forced = False
+        if kind is _PROPOSAL and "forced" in loaded:
+            forced = loaded["forced"]
+            if forced is not False and forced is not True:
+                return Undecodable("`forced` is not true or false")
+        version = loaded["version"]
+        if type(version) is not int or not 0 <= version <= MAX_INT:
+            return Undecodable("`version` is not an integer from 0 to 2^53 - 1")
+        base = loaded[reference]
+        if base is not None and base != known and (type(base) is not str or _REFERENCE(base) is None):
+            return Undecodable(f"`{reference}` is not an id or null")
+        word = loaded["state"]
+        state = states.get(word) if type(word) is str else None
+        if state is None:
+            return Undecodable("`state` is none of this key and kind")
+        if forms is _NAMESPACE_FORMS:
+            record = Record(
+                kind, record_id, covers, broker, incarnation, loaded, version, base, state, None, None, forced
+            )
+            return _with_children(record) if state is _ACTIVE else record
+        from_ = loaded["from"]
+        if from_ is not None:
+            from_ = _NAMES.get(from_) or _name(from_) if type(from_) is str else None
+            if from_ is None:
+                return Undecodable("`from` is not a broker id or null")
+        to = loaded["to"]
+        if to is not None:
+            to = _NAMES.get(to) or _name(to) if type(to) is str else None
+            if to is None:
+                return Undecodable("`to` is not a broker id or null")
+        record = Record(kind, record_id, covers, broker, incarnation, loaded, version, base, state, from_, to, forced)
+        return _with_children(record) if state is _DELETED else record
+    except KeyError as missing:
+        return Undecodable(f"`{missing.args[0]}` is missing")
 
 
-def decode_heartbeat(value: bytes | None) -> Record | None:
-    """Decode the value of `!heartbeat`; None for whatever does not count as one."""
-    loaded = None if value is None else load_object(value)
-    if type(loaded) is not dict or loaded.get("kind") != Kind.HEARTBEAT:
-        return None
-    record = _common(loaded, Kind.HEARTBEAT)
-    clean_to = loaded.get("clean_to")
-    if not isinstance(record, Record) or type(clean_to) is not int or not -1 <= clean_to <= MAX_INT:
-        return None
-    record.clean_to = clean_to
-    return record
-
-
-def _common(loaded: dict[str, Any], kind: Kind) -> Record | Undecodable:
-    record_id = loaded.get("id")
-    if type(record_id) is not str or _ID(record_id) is None:
-        return Undecodable("`id` is not 1-64 of A-Za-z0-9-")
-    writer = loaded.get("by")
-    if type(writer) is not dict:
-        return Undecodable("`by` is not an object")
-    broker = writer.get("broker")
-    incarnation = writer.get("incarnation")
-    if type(broker) is not str or (broker not in _SEEN and not _is_name(broker)):
-        return Undecodable("`by.broker` is not a broker id")
-    if type(incarnation) is not str or (incarnation not in _SEEN and not _is_name(incarnation)):
-        return Undecodable("`by.incarnation` is not an incarnation")
-    covers = loaded.get("covers")
-    if type(covers) is not int or not -1 <= covers <= MAX_INT:
-        return Undecodable("`covers` is not an integer from -1 to 2^53 - 1")
-    return Record(kind, record_id, covers, broker, incarnation, loaded)
-
-
-def _is_name(text: str) -> bool:
-    """Whether this may stand as a broker id or an incarnation; what may is remembered, up to a bound."""
+def _name(text: str) -> str | None:
+    """A broker id or an incarnation, or None if it may not be one; what may be is remembered once, up to a bound."""
     if _BROKER(text) is None:
-        return False
-    if len(_SEEN) < _SEEN_MAX:
-        _SEEN.add(text)
-    return True
+        return None
+    if len(_NAMES) < _NAMES_MAX:
+        _NAMES[text] = text
+    return text
 
 
 def _with_children(record: Record) -> Record | Undecodable:

@@ -84,6 +84,7 @@ class ColdStart:
             by = {"broker": identity.broker, "incarnation": identity.incarnation}
             engine.proposals.control(partition, codec.COLD_START_KEY, {"through": through, "by": by})
             engine.emit("cold-start.ended", partition=partition, through=through)
+            engine.joined(engine.replicas[partition])
             if not self.running:
                 self.standing = False
                 engine.caught_up_changed()

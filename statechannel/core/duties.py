@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from statechannel.core import codec
@@ -14,12 +14,14 @@ from statechannel.core.states import State
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.keys import KeyState
+    from statechannel.core.ledger import Debt
     from statechannel.core.replica import Replica
 
 # A member that does not lead steps in for the heartbeats after so many silent intervals, one more for each rank.
 BACKUP_AFTER_INTERVALS = 3
 DEBT_SHARE_OF_LAG = 0.1
 JOINER_HEARTBEAT_GAP_S = 0.25
+PAYER_GAP_S = 0.5
 
 
 class Duties:
@@ -27,7 +29,7 @@ class Duties:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._debt_since_s: dict[KeyState, float] = {}
+        self._debt_since: dict[KeyState, tuple[int, float]] = {}
         self._paying: dict[KeyState, float] = {}
         self._heartbeat_at_s = [0.0] * engine.config.partitions
         self._heartbeat_read_s = [0.0] * engine.config.partitions
@@ -42,20 +44,24 @@ class Duties:
         """The keys of this partition's former view are gone."""
         held = self._engine.replicas[partition].view
         partitions = self._engine.config.partitions
-        for table in (self._debt_since_s, self._paying, self._quiet_since_ms):
+        for table in (self._debt_since, self._paying, self._quiet_since_ms):
             for key in [k for k in table if partition_of(k.namespace, partitions) == partition]:
                 del table[key]
         self._note_debts(held.ledger.open)
 
-    def _note_debts(self, open_debts: Iterable[KeyState]) -> None:
+    def _note_debts(self, open_debts: Mapping[KeyState, Debt]) -> None:
+        # The age is the debt's, not the key's: a key that was settled and is in debt again begins anew, so that two payers
+        # who answered one debt at the same moment do not answer each other's answers for ever.
         now_s = self._engine.now.mono_s
-        for key in open_debts:
-            self._debt_since_s.setdefault(key, now_s)
+        for key, debt in open_debts.items():
+            known = self._debt_since.get(key)
+            if known is None or known[0] != debt.since_offset:
+                self._debt_since[key] = (debt.since_offset, now_s)
 
     def oldest_debt_s(self) -> float:
         """Age of the oldest open debt that this process knows of; an alarm at a quarter of the compaction lag."""
         now_s = self._engine.now.mono_s
-        return max((now_s - since_s for since_s in self._debt_since_s.values()), default=0.0)
+        return max((now_s - since_s for _, since_s in self._debt_since.values()), default=0.0)
 
     def tick(self) -> None:
         """Pay what is due, then say how far the log is clean."""
@@ -63,14 +69,14 @@ class Duties:
         leading = engine.leading
         joining = any(not member.caught_up for member in engine.presence.members.alive.values())
         for replica in engine.replicas:
-            if not replica.caught_up:
+            if not engine.judges(replica.partition):
                 continue
             self._pay(replica, leading=leading, joining=joining)
             self._beat(replica, leading=leading, joining=joining)
         if leading and engine.now.mono_s >= self._next_purge_s:
             self._next_purge_s = engine.now.mono_s + engine.config.purge_interval_s
             for replica in engine.replicas:
-                if replica.caught_up:
+                if engine.judges(replica.partition):
                     self._purge(replica)
 
     # --- debts ------------------------------------------------------------------------------------------------------
@@ -79,7 +85,7 @@ class Duties:
         engine = self._engine
         now_s = engine.now.mono_s
         debts = replica.view.ledger.open
-        if len(self._debt_since_s) > len(debts) * 2 + 16 or not debts:
+        if len(self._debt_since) > len(debts) * 2 + 16 or not debts:
             self._forget_settled()
         if not debts:
             return
@@ -89,11 +95,14 @@ class Duties:
         config = engine.config
         patience_s = config.compaction_lag_s * DEBT_SHARE_OF_LAG + engine.rank() * config.heartbeat_interval_s
         if leading:
-            patience_s = 0.0 if joining else config.debt_age_leader_s
+            # Two that think they lead must not pay in step either.
+            patience_s = engine.rank() * PAYER_GAP_S + (0.0 if joining else config.debt_age_leader_s)
         room = config.debt_batch_max
         for key in debts:
-            if now_s - self._debt_since_s[key] < patience_s or room == 0:
+            if room == 0:
                 break
+            if now_s - self._debt_since[key][1] < patience_s:
+                continue
             if now_s < self._paying.get(key, 0.0):
                 continue
             room -= 1
@@ -108,10 +117,10 @@ class Duties:
         return done
 
     def _forget_settled(self) -> None:
-        for key in list(self._debt_since_s):
+        for key in list(self._debt_since):
             replica = self._engine.replicas[self._engine.partition_of(key.namespace)]
             if key not in replica.view.ledger.open:
-                del self._debt_since_s[key]
+                del self._debt_since[key]
                 self._paying.pop(key, None)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------

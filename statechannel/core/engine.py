@@ -228,7 +228,12 @@ class Engine:
         if parts is None:
             return None
         replica = self.replicas[self.partition_of(parts.namespace)]
-        return replica.view.get(name) if replica.phase in (Phase.CAUGHT_UP, Phase.STOPPED) else None
+        readable = replica.phase is Phase.STOPPED or self.judges(replica.partition)
+        return replica.view.get(name) if readable else None
+
+    def judges(self, partition: int) -> bool:
+        """Whether this process judges a partition and may act on it: caught up, and no cold start is under way there."""
+        return self.replicas[partition].caught_up and partition not in self.cold_start.running
 
     @property
     def caught_up(self) -> bool:
@@ -257,6 +262,11 @@ class Engine:
         return self.caught_up and self.mode is Mode.NORMAL and not self.draining
 
     @property
+    def registered(self) -> bool:
+        """Whether this process is a member: before that it neither prepares nor serves, its predecessor may live."""
+        return self.presence.mode is not Mode.STARTING
+
+    @property
     def may_write(self) -> bool:
         """Whether records make sense now: not while the log is away."""
         return self.presence.announced and self.mode is not Mode.SAFE and self.mode is not Mode.STARTING
@@ -264,7 +274,7 @@ class Engine:
     def current(self, namespace: str) -> bool:
         """Whether answers about this namespace come from a current view."""
         replica = self.replicas[self.partition_of(namespace)]
-        return replica.caught_up and self.mode is not Mode.SAFE
+        return self.judges(replica.partition) and self.mode is not Mode.SAFE
 
     def view_age_s(self) -> float:
         """How old the view is that safe mode answers from."""
@@ -359,8 +369,12 @@ class Engine:
         self.reactions.recheck()
         self.lookups.recheck_all()
 
-    def mode_changed(self) -> None:
-        """The log went away, or came back."""
+    def mode_changed(self, before: Mode) -> None:
+        """The log went away, or came back; or this process was registered just now and may begin to act."""
+        if before is Mode.STARTING:
+            for replica in self.replicas:
+                if self.judges(replica.partition):
+                    self.reactions.view_replaced(replica.view)
         self.repair.wanted()
         self.lookups.recheck_all()
 
@@ -399,7 +413,7 @@ class Engine:
         elif self._lease_ran_out and self.may_write:
             self._lease_ran_out = False
             for replica in self.replicas:
-                if replica.caught_up:
+                if self.judges(replica.partition):
                     self.reactions.view_replaced(replica.view)
 
     # --- the log ----------------------------------------------------------------------------------------------------
@@ -488,15 +502,19 @@ class Engine:
                 CallHook(0, Hook.ON_MOVED, key.name, key.version, key.to, self.config.hook_deadline_s),
             )
 
+    def joined(self, replica: Replica) -> None:
+        """A partition is judged from here on: act on everything in it that names this broker."""
+        self.duties.view_replaced(replica.partition)
+        self.proposals.view_replaced(replica.partition)
+        self.reactions.view_replaced(replica.view)
+
     def _phase_changed(self, replica: Replica, before: Phase) -> None:
         if replica.phase is before:
             return
         self.emit("replica.phase", partition=replica.partition, before=before, phase=replica.phase, why=replica.why)
         match replica.phase:
             case Phase.CAUGHT_UP:
-                self.duties.view_replaced(replica.partition)
-                self.proposals.view_replaced(replica.partition)
-                self.reactions.view_replaced(replica.view)
+                self.joined(replica)
             case Phase.START_OVER:
                 self.perform(RestartReading(Topic.CHANNEL, replica.partition))
             case Phase.BROKEN:

@@ -147,6 +147,8 @@ def _restore(view: View, key: KeyState, held: Held) -> None:
     """Make a held record the key's state. An assert tells the accepted id, but not who wrote the accepted record."""
     record = held.record
     if record.kind is Kind.PROPOSAL:
+        if record.base != key.accepted_id:
+            key.server = None  # records between were cleaned away, and with them who resumed
         view.accept(record, key, held.offset, derive=False)
         return
     view.place(key, record.state, record.version, record.from_, record.to)
@@ -154,6 +156,7 @@ def _restore(view: View, key: KeyState, held: Held) -> None:
     key.derived = bool(tail) and key.lower >= 0 and tail == range_name(key.lower, key.upper)
     key.record_id = parent_id if key.derived else record.base
     key.writer = None
+    key.server = None
     key.operation = record.text("operation")
     key.flow = record.text("flow")
     key.offset = held.offset

@@ -30,6 +30,7 @@ class KeyState:
         record_id: Id of the accepted record; of the parent's record where the state is derived.
         derived: The state was derived from a parent's record; its id is `<record_id>/<range>`.
         writer: Process that wrote the accepted record (the parent's, where derived).
+        server: Process whose record made it the owner, also while Releasing or Splitting; None where nobody knows.
         bounds: Bounds of the children (Active, Deleted bundle).
         intent: `children` that a Splitting record names for information: where its splitter means to cut.
         offset: Offset of the accepted record; -1 where nobody knows (lenient join of an assert keeps the assert's).
@@ -52,6 +53,7 @@ class KeyState:
         "purged",
         "record_id",
         "ring",
+        "server",
         "settled",
         "state",
         "to",
@@ -79,6 +81,7 @@ class KeyState:
         self.record_id: str | None = None
         self.derived = False
         self.writer: Writer | None = None
+        self.server: Writer | None = None
         self.operation: str | None = None
         self.flow: str | None = None
         self.bounds: array[int] | None = None

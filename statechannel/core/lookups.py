@@ -66,7 +66,7 @@ class Lookups:
         if bound is not None:
             return BoundTo(bound, engine.presence.members.alive[bound].urls), "", ""
         replica = engine.replicas[engine.partition_of(place.namespace)]
-        if not replica.caught_up and replica.phase is not Phase.STOPPED:
+        if not engine.judges(replica.partition) and replica.phase is not Phase.STOPPED:
             return None, "", "joining"
         found = engine.locate(command.name)
         if isinstance(found, NotFound):
@@ -94,9 +94,8 @@ class Lookups:
                 return None, key.name, "the owner has to resume"
         elif member is None:
             return None, key.name, f"owner {owner} is not heard; its bundles will be given to others"
-        elif key.state is State.ASSIGNED and key.writer is not None and key.writer.broker == owner:
-            if key.writer.incarnation != member.incarnation:
-                return None, key.name, "the owner has to resume"
+        elif key.server is not None and key.server.incarnation != member.incarnation:
+            return None, key.name, "the owner has to resume"
         return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", ""
 
     def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, str]:

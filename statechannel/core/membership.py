@@ -25,6 +25,7 @@ class Member:
         heard_at_ms: Log time of that heartbeat.
         first_offset: Offset of its first heartbeat read.
         info: The heartbeat as written.
+        heard_live: Heard while this reader listened, not only in what lay in the registry before.
     """
 
     broker: str
@@ -33,6 +34,7 @@ class Member:
     heard_at_ms: int
     first_offset: int
     info: Mapping[str, Any] = field(default_factory=dict)
+    heard_live: bool = False
 
     @property
     def caught_up(self) -> bool:
@@ -58,6 +60,7 @@ class Lost(NamedTuple):
     incarnation: str
     last_heard_ms: int
     at_s: float
+    heard_live: bool
 
 
 class Membership:
@@ -74,7 +77,9 @@ class Membership:
         self.lost: dict[str, Lost] = {}
         self.gone: set[tuple[str, str]] = set()
 
-    def heard(self, now_s: float, offset: int, timestamp_ms: int, info: Mapping[str, Any]) -> Member | None:
+    def heard(
+        self, now_s: float, offset: int, timestamp_ms: int, info: Mapping[str, Any], *, live: bool = True
+    ) -> Member | None:
         """Take a heartbeat in; the member, unless it said goodbye or was replaced by a newer process of its id."""
         broker, incarnation = info["broker"], info["incarnation"]
         if (broker, incarnation) in self.gone:
@@ -84,7 +89,7 @@ class Membership:
             self.gone.add((broker, incarnation))
             if member is not None and member.incarnation == incarnation:
                 del self.alive[broker]
-                self.lost[broker] = Lost(broker, incarnation, timestamp_ms, now_s)
+                self.lost[broker] = Lost(broker, incarnation, timestamp_ms, now_s, live)
             return None
         if member is None or member.incarnation != incarnation:
             if member is not None:
@@ -94,6 +99,7 @@ class Membership:
             self.lost.pop(broker, None)
         member.heard_at_s = now_s
         member.heard_at_ms = timestamp_ms
+        member.heard_live |= live
         member.info = info
         return member
 
@@ -117,7 +123,7 @@ class Membership:
         found = []
         for member in late:
             del self.alive[member.broker]
-            lost = Lost(member.broker, member.incarnation, member.heard_at_ms, now_s)
+            lost = Lost(member.broker, member.incarnation, member.heard_at_ms, now_s, member.heard_live)
             self.lost[member.broker] = lost
             found.append(lost)
         return found

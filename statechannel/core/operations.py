@@ -75,6 +75,7 @@ class _Deletion:
 
     token: int
     namespace: str
+    accepted_id: str | None
     operation: str
     deadline_s: float
     retry_at_s: float = 0.0
@@ -296,7 +297,9 @@ class Operations:
             engine.complete(token, Rejected("being-deleted", f"{command.namespace} is being deleted already"))
             return
         deadline_s = engine.now.mono_s + command.timeout_s
-        self._deletions[command.namespace] = _Deletion(token, command.namespace, command.operation, deadline_s)
+        self._deletions[command.namespace] = _Deletion(
+            token, command.namespace, key.accepted_id, command.operation, deadline_s
+        )
         mark = {"namespace": command.namespace, "operation": command.operation, "by": engine.identity.broker}
         mark["for_ms"] = int(min(command.timeout_s, engine.config.closing_mark_s) * 1000)  # type: ignore[assignment]
         partition = engine.partition_of(command.namespace)
@@ -306,17 +309,19 @@ class Operations:
     def _drive(self, deletion: _Deletion) -> None:
         engine = self._engine
         key = engine.key(deletion.namespace)
-        if key is None or key.state is not State.ACTIVE or key.ring is None:
-            del self._deletions[deletion.namespace]
-            if not deletion.answered:
-                self._answer_deletion(deletion, key)
+        if key is None and not engine.judges(engine.partition_of(deletion.namespace)):
+            if engine.now.mono_s >= deletion.deadline_s:
+                self._end_deletion(deletion, Unknown(deletion.operation, "this broker had to join again meanwhile"))
+            return
+        if key is None or key.ring is None or key.accepted_id != deletion.accepted_id:
+            # Deleted, by this operation or another one; perhaps created again: not the namespace that was meant.
+            self._end_deletion(deletion, self._deleted(deletion, key))
             return
         if engine.now.mono_s >= deletion.deadline_s:
-            del self._deletions[deletion.namespace]
             detail = (
                 f"{deletion.namespace}: {key.ring.owned} bundles were not unloaded in time; it opens again by itself"
             )
-            engine.complete(deletion.token, Rejected("not-unloaded", detail))
+            self._end_deletion(deletion, Rejected("not-unloaded", detail))
             return
         if engine.now.mono_s < deletion.retry_at_s or not engine.may_write:
             return
@@ -345,10 +350,17 @@ class Operations:
             )
             deletion.writing = written is not None
 
-    def _answer_deletion(self, deletion: _Deletion, key: KeyState | None) -> None:
-        partition = self._engine.partition_of(deletion.namespace)
-        offset = key.offset if key is not None else -1
-        self._engine.complete(deletion.token, Started(deletion.operation, deletion.namespace, partition, offset))
+    def _deleted(self, deletion: _Deletion, key: KeyState | None) -> Outcome:
+        known = self.known.get(deletion.operation)
+        if known is not None and known.result == "deleted":
+            return Started(deletion.operation, deletion.namespace, known.partition, known.changed_offset)
+        winner = key.accepted_id if key is not None else None
+        return Rejected("superseded", f"{deletion.namespace} was deleted or created anew by another operation", winner)
+
+    def _end_deletion(self, deletion: _Deletion, outcome: Outcome) -> None:
+        del self._deletions[deletion.namespace]
+        if not deletion.answered:
+            self._engine.complete(deletion.token, outcome)
 
     def _unload_all(self, deletion: _Deletion, key: KeyState) -> None:
         if key.ring is None:

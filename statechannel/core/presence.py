@@ -98,7 +98,8 @@ class Presence:
             if engine.stopped is not None:
                 return
         was_alive = info["broker"] in self.members.alive
-        member = self.members.heard(engine.now.mono_s, record.offset, record.timestamp_ms, info)
+        live = self._registry_end is not None and record.offset >= self._registry_end
+        member = self.members.heard(engine.now.mono_s, record.offset, record.timestamp_ms, info, live=live)
         self._expected.discard(info["broker"])
         if (member is not None) != was_alive or (member is not None and member.first_offset == record.offset):
             engine.members_changed()
@@ -199,7 +200,7 @@ class Presence:
             if lost:
                 for one in lost:
                     engine.emit("member.lost", broker=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
-                engine.repair.members_lost(lost)
+                engine.repair.members_lost([one for one in lost if one.heard_live])
                 engine.members_changed()
         if self.announced and now_s >= self._next_at_s and not self.goodbye_sent:
             self._send()
@@ -242,7 +243,7 @@ class Presence:
         self._mode_since_s = engine.now.mono_s
         engine.emit("mode.changed", before=before, mode=mode)
         self._next_at_s = engine.now.mono_s
-        engine.mode_changed()
+        engine.mode_changed(before)
 
     @property
     def silence_s(self) -> float:

@@ -196,7 +196,8 @@ class Reactions:
             if due is not None and task.version == key.version and task.accepted_id == key.accepted_id:
                 return
             self._discard(name)
-        if due is not None:
+        engine = self._engine
+        if due is not None and engine.registered and engine.judges(engine.partition_of(key.namespace)):
             self._start(name, key, due)
 
     def _start(self, name: str, key: KeyState, due: Due) -> None:

@@ -50,7 +50,19 @@ class Record:
     )
 
     def __init__(
-        self, kind: Kind, record_id: str, covers: int, broker: str, incarnation: str, raw: dict[str, Any]
+        self,
+        kind: Kind,
+        record_id: str,
+        covers: int,
+        broker: str,
+        incarnation: str,
+        raw: dict[str, Any],
+        version: int = -1,
+        base: str | None = None,
+        state: State = State.ABSENT,
+        from_: str | None = None,
+        to: str | None = None,
+        forced: bool = False,
     ) -> None:
         self.kind = kind
         self.id = record_id
@@ -58,13 +70,13 @@ class Record:
         self.broker = broker
         self.incarnation = incarnation
         self.raw = raw
-        self.version = -1
-        self.base: str | None = None
-        self.state = State.ABSENT
-        self.from_: str | None = None
-        self.to: str | None = None
+        self.version = version
+        self.base = base
+        self.state = state
+        self.from_ = from_
+        self.to = to
         self.children: list[str] | None = None
-        self.forced = False
+        self.forced = forced
         self.clean_to = -1
 
     def bounds(self) -> array[int] | None:

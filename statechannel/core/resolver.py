@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statechannel.core.record import Kind, Record
-from statechannel.core.states import FORCED, MOVES, Need, State, Who
+from statechannel.core.states import BUNDLE_STATES, FORCED, MOVES, Move, Need, State, Who
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from statechannel.core.keys import KeyState
 
+    _Fits = Callable[[str | None, Record, KeyState], bool]
 
 _ASSERT, _DELETED = Kind.ASSERT, State.DELETED
+_ACCEPTED = Verdict.ACCEPTED
 
 
 def judge(record: Record, accepted: KeyState) -> Verdict:
@@ -28,16 +30,22 @@ def judge(record: Record, accepted: KeyState) -> Verdict:
         return Verdict.ASSERT_EQUAL if _restates(record, accepted) else Verdict.ASSERT_STALE
     if accepted.state is None:
         return _first(record, accepted)
-    if record.id == accepted.record_id and not accepted.derived:
+    derived = accepted.derived
+    if record.id == accepted.record_id and not derived:
         return Verdict.DUPLICATE
-    expected = accepted.version + 1
-    if record.state is _DELETED and accepted.state is State.ACTIVE and accepted.ring is not None:
-        expected = accepted.ring.highest + 1
+    is_bundle = accepted.lower >= 0
+    expected = accepted.version + 1 if is_bundle else _expected_of_namespace(record, accepted)
     if record.version != expected:
         return Verdict.STALE_VERSION if record.version < expected else Verdict.VERSION_GAP
-    if record.base != accepted.accepted_id:
+    if record.base != (accepted.accepted_id if derived else accepted.record_id):
         return Verdict.WRONG_BASE
-    return _bundle_move(record, accepted) if accepted.lower >= 0 else _namespace_move(record, accepted)
+    return _bundle_move(record, accepted) if is_bundle else _namespace_move(record, accepted)
+
+
+def _expected_of_namespace(record: Record, accepted: KeyState) -> int:
+    if record.state is _DELETED and accepted.state is State.ACTIVE and accepted.ring is not None:
+        return accepted.ring.highest + 1
+    return accepted.version + 1
 
 
 def _first(record: Record, accepted: KeyState) -> Verdict:
@@ -67,17 +75,18 @@ def _namespace_move(record: Record, accepted: KeyState) -> Verdict:
 
 
 def _bundle_move(record: Record, accepted: KeyState) -> Verdict:
-    if record.forced:
-        move = None if accepted.state is State.DELETED else FORCED.get(record.state)
-    else:
-        move = MOVES.get((accepted.state, record.state))  # type: ignore[arg-type]
-    if move is None or not _MET[move.need](accepted):
+    was: State = accepted.state  # type: ignore[assignment]
+    row = (_FORCED_ROWS if record.forced else _ROWS)[was].get(record.state)
+    if row is None:
         return Verdict.ILLEGAL_MOVE
-    if not (_FITS[move.from_](record.from_, record, accepted) and _FITS[move.to](record.to, record, accepted)):
+    is_met, from_fits, to_fits, has_children = row
+    if not is_met(accepted):
+        return Verdict.ILLEGAL_MOVE
+    if not (from_fits(record.from_, record, accepted) and to_fits(record.to, record, accepted)):
         return Verdict.WRONG_BROKER
-    if move.need is Need.CHILDREN and not children_fit(record, accepted.lower, accepted.upper):
+    if has_children and not children_fit(record, accepted.lower, accepted.upper):
         return Verdict.BAD_CHILDREN
-    return Verdict.ACCEPTED
+    return _ACCEPTED
 
 
 _MET: dict[Need, Callable[[KeyState], bool]] = {
@@ -88,7 +97,7 @@ _MET: dict[Need, Callable[[KeyState], bool]] = {
 }
 """Whether a move is listed at all from this accepted state."""
 
-_FITS: dict[Who, Callable[[str | None, Record, KeyState], bool]] = {
+_FITS: dict[Who, _Fits] = {
     Who.ANY: lambda _broker, _record, _accepted: True,
     Who.NULL: lambda broker, _record, _accepted: broker is None,
     Who.SET: lambda broker, _record, _accepted: broker is not None,
@@ -97,6 +106,21 @@ _FITS: dict[Who, Callable[[str | None, Record, KeyState], bool]] = {
     Who.NULL_OR_OTHER: lambda broker, record, _accepted: broker is None or broker != record.from_,
 }
 """Whether a record's `from` or `to` is the broker that the move asks for."""
+
+_Row = tuple["Callable[[KeyState], bool]", "_Fits", "_Fits", bool]
+
+
+def _row(move: Move) -> _Row:
+    return _MET[move.need], _FITS[move.from_], _FITS[move.to], move.need is Need.CHILDREN
+
+
+# The tables with their checks looked up once, by accepted state and then by the record's.
+_ROWS: dict[State, dict[State, _Row]] = {
+    was: {to: _row(move) for (from_, to), move in MOVES.items() if from_ is was} for was in BUNDLE_STATES
+}
+_FORCED_ROWS: dict[State, dict[State, _Row]] = {
+    was: {} if was is _DELETED else {to: _row(move) for to, move in FORCED.items()} for was in BUNDLE_STATES
+}
 
 
 def children_fit(record: Record, lower: int = 0, upper: int = 0xFFFFFFFF, *, is_namespace: bool = False) -> bool:

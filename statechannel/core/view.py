@@ -39,7 +39,8 @@ class Judgement(NamedTuple):
 
 _OWNED = IN_FLIGHT | {State.ASSIGNED}
 _FLOWS = {flow.value: flow.value for flow in Flow}
-_ACCEPTED, _SPLITTING = Verdict.ACCEPTED, State.SPLITTING
+_ACCEPTED, _ASSIGNED, _SPLITTING = Verdict.ACCEPTED, State.ASSIGNED, State.SPLITTING
+_SERVED = frozenset({State.ASSIGNED, State.RELEASING, State.SPLITTING})
 # Half the price of the named tuple's own constructor, which takes keywords and defaults.
 _judgement = tuple.__new__
 _CONTROL = Judgement(Verdict.CONTROL)
@@ -144,6 +145,10 @@ class View:
         key.record_id = record.id
         key.derived = False
         key.writer = writer
+        if record.state is _ASSIGNED:
+            key.server = writer
+        elif record.state not in _SERVED:
+            key.server = None
         raw = record.raw
         operation, flow = raw.get("operation"), raw.get("flow")
         key.operation = operation if type(operation) is str else None
@@ -225,6 +230,7 @@ class View:
             child.record_id = parent.record_id
             child.derived = True
             child.writer = parent.writer
+            child.server = parent.writer if split else None
             child.operation = parent.operation
             child.flow = parent.flow
             child.offset = parent.offset
