@@ -1,0 +1,258 @@
+"""The processes of the demo: a Kafka and brokers on loopback, in a temporary folder, all ended by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from statechannel.demo.errors import DemoError
+from statechannel.demo.plane import PROTOCOL
+from statechannel.embedded import EmbeddedKafkaError, KafkaServer
+from statechannel.settings.names import OTHER_VARIABLES
+from statechannel.settings.tree import ENV_PREFIX
+
+ADDRESS_VARIABLE = f"{ENV_PREFIX}KAFKA__BOOTSTRAP_SERVERS"
+READY_S = 60.0
+COMMAND_S = 60.0
+FIRST_START_S = 600.0
+"""Kafka's start, where its jars have to be fetched first."""
+END_S = 20.0
+_POLL_S = 0.05
+
+
+def command_path() -> Path:
+    """The `statechannel` command that belongs to this interpreter.
+
+    Raises:
+        DemoError: There is none.
+    """
+    beside = Path(sys.executable).parent / "statechannel"
+    found = beside if beside.exists() else shutil.which("statechannel")
+    if found is None:
+        raise DemoError(
+            "the command `statechannel` is not installed beside this Python",
+            hint="Run `make setup`, or install the package.",
+        )
+    return Path(found)
+
+
+def command_name() -> str:
+    """The command as the user has to type it in this folder."""
+    path = command_path()
+    on_path = shutil.which("statechannel")
+    if on_path is not None and Path(on_path).resolve() == path.resolve():
+        return "statechannel"
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def json(self) -> dict[str, Any]:
+        """What it printed as JSON.
+
+        Raises:
+            DemoError: That is not JSON.
+        """
+        try:
+            found: dict[str, Any] = orjson.loads(self.stdout)
+        except orjson.JSONDecodeError as error:
+            raise DemoError(f"a command did not print JSON: {self.stdout[:200]!r} {self.stderr[:500]}") from error
+        return found
+
+
+@dataclass(slots=True)
+class Broker:
+    """A broker process that this demo has started."""
+
+    id: str
+    process: subprocess.Popen[bytes]
+    events: Path
+    log: Path
+    url: str = ""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Kafka and brokers in one folder.
+
+    Attributes:
+        own_ms: What preparing a bundle takes the simulated brokers.
+        release_ms: What letting one go takes them.
+    """
+
+    folder: Path
+    own_ms: int
+    release_ms: int
+    brokers: dict[str, Broker] = field(default_factory=dict)
+    address: str = ""
+    _starts: int = 0
+
+    @classmethod
+    def make(cls, *, own_ms: int, release_ms: int) -> Cluster:
+        """A cluster in a temporary folder of its own; nothing runs yet."""
+        return cls(Path(tempfile.mkdtemp(prefix="statechannel-demo-")), own_ms, release_ms)
+
+    @property
+    def kafka_folder(self) -> Path:
+        """Data folder of the Kafka."""
+        return self.folder / "kafka"
+
+    def environment(self) -> dict[str, str]:
+        """Environment of every command: the user's, without settings that would change what the demo shows."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.upper().startswith(ENV_PREFIX) or name in OTHER_VARIABLES[1:]
+        }
+        return kept | ({ADDRESS_VARIABLE: self.address} if self.address else {})
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def run(self, *args: str, timeout_s: float = COMMAND_S) -> Ran:
+        """Run a command of the command line to its end.
+
+        Raises:
+            DemoError: It takes too long.
+        """
+        # A session of its own: Ctrl-C reaches the demo alone, which then ends everything in order.
+        child = subprocess.Popen(
+            [str(command_path()), *args],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            out, err = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise DemoError(f"`statechannel {' '.join(args)}` did not end within {timeout_s:.0f} s") from error
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        return Ran(child.returncode, out, err)
+
+    def ask(self, *args: str, timeout_s: float = COMMAND_S) -> dict[str, Any]:
+        """Run a command and return its JSON.
+
+        Raises:
+            DemoError: It failed.
+        """
+        ran = self.run(*args, "--output", "json", timeout_s=timeout_s)
+        if ran.code != 0:
+            raise DemoError(f"`statechannel {' '.join(args)}` failed (exit code {ran.code}): {ran.stderr.strip()}")
+        return ran.json()
+
+    # --- brokers ----------------------------------------------------------------------------------------------------
+
+    def broker_command(self, broker: str) -> list[str]:
+        """Arguments of a broker's command."""
+        simulated = ["--own-ms", str(self.own_ms), "--release-ms", str(self.release_ms)]
+        return ["broker", "run", "--id", broker, "--data-port", "0", *simulated]
+
+    def start_broker(self, broker: str) -> Broker:
+        """Start a broker process; `wait_ready` tells when it has caught up."""
+        self._starts += 1
+        events = self.folder / f"{broker}-{self._starts}.events"
+        log = self.folder / f"{broker}-{self._starts}.log"
+        with events.open("wb") as out, log.open("wb") as err:
+            process = subprocess.Popen(
+                [str(command_path()), *self.broker_command(broker), "--events"],
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self.brokers[broker] = Broker(broker, process, events, log)
+        return self.brokers[broker]
+
+    def wait_ready(self, broker: Broker, timeout_s: float = READY_S) -> None:
+        """Return when the broker has caught up.
+
+        Raises:
+            DemoError: It ended, or takes too long.
+        """
+        until_s = time.monotonic() + timeout_s
+        while True:
+            ready = next((event for event in events_of(broker) if event["event"] == "ready"), None)
+            if ready is not None:
+                broker.url = ready["urls"][PROTOCOL]
+                return
+            if broker.process.poll() is not None:
+                raise DemoError(
+                    f"broker {broker.id} ended while starting (exit code {broker.process.returncode})", log=broker.log
+                )
+            if time.monotonic() > until_s:
+                raise DemoError(f"broker {broker.id} was not ready within {timeout_s:.0f} s", log=broker.log)
+            time.sleep(_POLL_S)
+
+    def living(self) -> list[Broker]:
+        """Brokers whose process runs."""
+        return [broker for broker in self.brokers.values() if broker.process.poll() is None]
+
+    def kill_broker(self, broker: Broker) -> None:
+        """Signal 9."""
+        broker.process.kill()
+        broker.process.wait(END_S)
+
+    def drain_broker(self, broker: Broker, timeout_s: float) -> int:
+        """Signal 15, and wait until it has handed over its bundles and ended.
+
+        Returns:
+            Its exit code.
+
+        Raises:
+            DemoError: It did not end in time.
+        """
+        broker.process.send_signal(signal.SIGTERM)
+        try:
+            return broker.process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise DemoError(f"broker {broker.id} did not drain within {timeout_s:.0f} s", log=broker.log) from error
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self, *, keep_files: bool) -> None:
+        """End every process that this demo has started, by pid, and remove the folder."""
+        for broker in self.living():
+            broker.process.kill()
+        for broker in self.brokers.values():
+            broker.process.wait(END_S)
+        with contextlib.suppress(EmbeddedKafkaError):
+            # Its data go too, so there is nothing that an orderly stop would save.
+            KafkaServer(self.kafka_folder).kill()
+        if not keep_files:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def events_of(broker: Broker) -> list[dict[str, Any]]:
+    """What the broker has told so far; a line that is still being written is left out."""
+    whole = broker.events.read_bytes().rpartition(b"\n")[0]
+    return [orjson.loads(line) for line in whole.splitlines() if line]

@@ -1,0 +1,88 @@
+"""Tells the story of the demo on standard output: steps, the commands to type, what came of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_WIDTH = 100
+"""Where there is no terminal, and at most on one: prose is not read beyond."""
+_INDENT = "   "
+
+
+class Narrator:
+    """Colours only on a terminal, and not with NO_COLOR; plain ASCII, so that any terminal and log can show it."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+        if not self._console.is_terminal:
+            self._console.width = _WIDTH
+        self._begun_s = time.monotonic()
+        self._step = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the beginning."""
+        return time.monotonic() - self._begun_s
+
+    def step(self, title: str) -> None:
+        """A new chapter."""
+        self._step += 1
+        self._console.print()
+        line = Text(f"{self._step}. {title}", style="bold cyan")
+        line.append(f"  [{self.elapsed_s:.0f} s]", style="dim")
+        self._print(line)
+
+    def say(self, text: str) -> None:
+        """A sentence."""
+        self._prose(text, "")
+
+    def good(self, text: str) -> None:
+        """Something came out as promised."""
+        self._prose(f"[ok] {text}", "green")
+
+    def bad(self, text: str) -> None:
+        """Something did not."""
+        self._prose(f"[FAILED] {text}", "bold red")
+
+    def command(self, text: str) -> None:
+        """A command as the user could type it."""
+        self._print(Text(f"{_INDENT}$ {text}", style="bold"))
+
+    def output(self, text: str) -> None:
+        """What a command printed."""
+        for line in text.rstrip().splitlines():
+            self._print(Text(f"{_INDENT}  {line.rstrip()}", style="dim"))
+
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """A small table."""
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for header in headers:
+            table.add_column(Text(header), overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        with self._console.capture() as captured:
+            self._console.print(table, soft_wrap=False)
+        for line in captured.get().rstrip().splitlines():
+            self._print(Text.from_ansi(f"{_INDENT}{line.rstrip()}"))
+
+    def _prose(self, text: str, style: str) -> None:
+        width = min(self._console.width, _WIDTH) - len(_INDENT)
+        for line in Text(text, style=style).wrap(self._console, width):
+            line.rstrip()
+            self._print(Text(_INDENT) + line)
+
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True)
+
+
+def milliseconds(length_ms: int | None) -> str:
+    """A length of time for people."""
+    if length_ms is None:
+        return "-"
+    return f"{length_ms} ms" if length_ms < 1_000 else f"{length_ms / 1_000:.1f} s"  # noqa: PLR2004 - of units

@@ -1,0 +1,140 @@
+"""The broker's side of the toy data plane: a loopback port that accepts a write only for a bundle that is served here.
+
+A line of JSON in, a line of JSON out, matched by `id`; several requests of a connection may be open at once. Try it:
+`echo '{"id": 1, "do": "write", "topic": "public/default/orders"}' | nc 127.0.0.1 PORT`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from statechannel.core.commands import BoundTo, Owned
+from statechannel.demo.served import ServedBundles
+
+if TYPE_CHECKING:
+    from statechannel.api import StateChannel
+
+PROTOCOL = "demo"
+LOOPBACK = "127.0.0.1"
+LINE_BYTES_MAX = 1 << 20
+OPEN_REQUESTS_MAX = 1_000
+"""Requests of one connection that may be open at once; more wait in the socket."""
+LOOKUP_S_MAX = 30.0
+
+
+class DataPlane:
+    """Listens on a loopback port from `start` to `close`; hooks tell it what is served.
+
+    Args:
+        broker: Id of this broker, named in every answer.
+    """
+
+    def __init__(self, broker: str) -> None:
+        self.served = ServedBundles()
+        self._broker = broker
+        self._channel: StateChannel | None = None
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, port: int = 0) -> str:
+        """Listen.
+
+        Args:
+            port: 0 takes a free one.
+
+        Returns:
+            The URL to be advertised.
+
+        Raises:
+            OSError: The port is in use.
+        """
+        self._server = await asyncio.start_server(self._connected, LOOPBACK, port, limit=LINE_BYTES_MAX)
+        return f"{PROTOCOL}://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
+
+    def attach(self, channel: StateChannel) -> None:
+        """From now on lookups are answered."""
+        self._channel = channel
+
+    async def close(self) -> None:
+        """Listen no longer; open connections end."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        room = asyncio.Semaphore(OPEN_REQUESTS_MAX)
+        try:
+            async with asyncio.TaskGroup() as answering:
+                while line := await reader.readline():
+                    await room.acquire()
+                    answering.create_task(self._reply(line, writer, room))
+        except* (OSError, ValueError):
+            pass  # the client has gone, or sends lines without end: either way it is done with
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _reply(self, line: bytes, writer: asyncio.StreamWriter, room: asyncio.Semaphore) -> None:
+        try:
+            answer = await self._answer(line)
+            writer.write(orjson.dumps(answer | {"by": self._broker}, option=orjson.OPT_APPEND_NEWLINE))
+            await writer.drain()
+        finally:
+            room.release()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = orjson.loads(line)
+            number, asked = request.get("id"), request.get("do")
+            match asked:
+                case "write":
+                    found = self._write(request["topic"])
+                case "lookup":
+                    found = await self._lookup(request["topic"], float(request.get("wait_s", LOOKUP_S_MAX)))
+                case "serving":
+                    found = {"ok": True, "serving": self.served.all()}
+                case "digest":
+                    found = self._digest()
+                case _:
+                    found = {"ok": False, "why": "say write, lookup, serving or digest"}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return {"ok": False, "why": f"not understood: {type(error).__name__}: {error}"}
+        return {"id": number} | found
+
+    def _write(self, topic: str) -> dict[str, Any]:
+        serving = self.served.find(topic)
+        if serving is not None:
+            return {"ok": True, "bundle": serving.bundle, "generation": serving.generation}
+        return {"ok": False, "why": "not served here", "moved": self.served.forward(topic)}
+
+    async def _lookup(self, topic: str, timeout_s: float) -> dict[str, Any]:
+        if self._channel is None:
+            return {"ok": False, "why": "still joining"}
+        outcome = await self._channel.lookup(topic, min(timeout_s, LOOKUP_S_MAX))
+        if isinstance(outcome, Owned):
+            return {"ok": True, "owner": outcome.broker, "bundle": outcome.bundle, "url": _url(outcome.urls)}
+        if isinstance(outcome, BoundTo):
+            return {"ok": True, "owner": outcome.broker, "bundle": None, "url": _url(outcome.urls)}
+        return {"ok": False, "why": str(outcome)}
+
+    def _digest(self) -> dict[str, Any]:
+        if self._channel is None:
+            return {"ok": False, "why": "still joining"}
+        digest, applied = self._channel.digest()
+        return {"ok": True, "digest": digest, "applied": {str(partition): at for partition, at in applied.items()}}
+
+
+def _url(urls: Mapping[str, str]) -> str | None:
+    return urls.get(PROTOCOL)

@@ -1,0 +1,113 @@
+"""What the demo promises, and whether it held."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from statechannel.demo.client import Client, ask_broker
+from statechannel.demo.cluster import Broker, Cluster
+from statechannel.demo.compare import Comparison, ToldGap, compare
+from statechannel.demo.link import LinkDownError
+from statechannel.demo.narrator import Narrator
+
+DIGEST_S = 10.0
+"""Longest wait until all brokers have applied what the audit has read."""
+_POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class Promises:
+    """Collects what was checked; tells it at once.
+
+    Attributes:
+        broken: What did not hold.
+        touched: Bundles that a step has used already.
+    """
+
+    narrator: Narrator
+    kept: int = 0
+    broken: list[str] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+
+    def check(self, held: bool, text: str) -> None:
+        """Note whether something held."""
+        if held:
+            self.kept += 1
+            self.narrator.good(text)
+        else:
+            self.broken.append(text)
+            self.narrator.bad(text)
+
+    def all(self, problems: Sequence[str], text: str) -> None:
+        """Note a promise that is broken by each of the problems."""
+        for problem in problems:
+            self.check(False, problem)
+        if not problems:
+            self.check(True, text)
+
+    def gaps(
+        self, audit: dict[str, Any], client: Client, *, topics: Iterable[str], since_ms: int, until_ms: int
+    ) -> Comparison:
+        """The client's gaps against the audit's."""
+        told = [ToldGap.of(fields) for fields in audit["gaps"]]
+        noticed = client.gaps()
+        found = compare(told, noticed, topics=topics, since_ms=since_ms, until_ms=until_ms)
+        self.all(
+            found.problems,
+            f"the audit tells {len(told)} gaps, each with its cause; the client noticed {len(noticed)} in "
+            f"{client.writes:,} writes, and each is one of the audit's",
+        )
+        self.all(client.broken, "no write was taken by two owners, or by one that was over")
+        return found
+
+
+def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brokers: Sequence[Broker]) -> None:
+    """Every bundle is served by exactly one broker, and that one is its owner by the log."""
+    serving: dict[str, list[str]] = {}
+    for broker in brokers:
+        try:
+            answer = ask_broker(broker.url, "serving")
+        except LinkDownError as error:
+            promises.check(False, f"{broker.id} does not answer: {error}")
+            continue
+        for bundle in answer["serving"]:
+            serving.setdefault(bundle, []).append(broker.id)
+    problems = [
+        f"{one['bundle']} is {one['state']}, owned by {one['owner']}, and served by {serving.get(one['bundle'], [])}"
+        for one in bundles
+        if one["state"] != "Assigned" or serving.get(one["bundle"]) != [one["owner"]]
+    ]
+    live = {one["bundle"] for one in bundles}
+    problems += [
+        f"{bundle} is served by {by} but does not live" for bundle, by in serving.items() if bundle not in live
+    ]
+    promises.all(problems, f"each of the {len(bundles)} bundles is served by exactly one broker, its owner in the log")
+
+
+def same_digest(promises: Promises, cluster: Cluster) -> None:
+    """All brokers, and an audit of the same log, hold the same accepted states."""
+    until_s = time.monotonic() + DIGEST_S
+    while True:
+        expected = cluster.ask("audit")["digest"]
+        found = {broker.id: _digest_of(broker) for broker in cluster.living()}
+        if set(found.values()) == {expected} or time.monotonic() > until_s:
+            break
+        time.sleep(_POLL_S)
+    differing = [
+        f"the digest of {broker} is {digest}, the audit's {expected}"
+        for broker, digest in found.items()
+        if digest != expected
+    ]
+    promises.all(differing, f"digest {expected[:16]}... of the audit is that of {', '.join(found)}, too")
+
+
+def _digest_of(broker: Broker) -> str | None:
+    try:
+        found = ask_broker(broker.url, "digest")
+    except LinkDownError:
+        return None
+    digest: str | None = found.get("digest")
+    return digest

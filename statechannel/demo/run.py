@@ -1,0 +1,79 @@
+"""One run of the demo with its end: what it has started is ended, whatever happens."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from statechannel.demo.cluster import ADDRESS_VARIABLE, Cluster
+from statechannel.demo.narrator import Narrator
+from statechannel.demo.promises import Promises
+from statechannel.demo.story import NAMESPACE, Story
+
+
+def run_demo(cluster: Cluster, narrator: Narrator, *, keep: bool = False) -> list[str]:
+    """Tell the story and clean up.
+
+    Args:
+        keep: Leave the cluster running if all went well.
+
+    Returns:
+        The promises that did not hold.
+
+    Raises:
+        DemoError: It could not go on.
+    """
+    story = Story(cluster, narrator, Promises(narrator))
+    went_well = False
+    try:
+        story.tell()
+        went_well = not story.promises.broken
+        if keep and went_well:
+            _go_on(story)
+        return story.promises.broken
+    finally:
+        with _undisturbed():
+            story.close()
+            if not (keep and went_well):
+                _end(cluster, narrator, keep_files=not went_well)
+
+
+def _end(cluster: Cluster, narrator: Narrator, *, keep_files: bool) -> None:
+    narrator.step("The end")
+    pids = [broker.pid for broker in cluster.living()]
+    cluster.end(keep_files=keep_files)
+    narrator.say(f"{len(pids)} brokers and Kafka were ended.")
+    if keep_files:
+        narrator.say(f"Logs and data are still in {cluster.folder}")
+
+
+def _go_on(story: Story) -> None:
+    cluster, narrator = story.cluster, story.narrator
+    narrator.step("It goes on running")
+    narrator.command(f"export {ADDRESS_VARIABLE}={cluster.address}")
+    topic = story.topics[0]
+    for example in (
+        "status",
+        "bundles",
+        f"lookup {topic}",
+        f"transfer {topic} --dest b2",
+        "watch",
+        f"audit --history {NAMESPACE}",
+    ):
+        narrator.command(f"{story.name} {example}")
+    narrator.say("And when you have seen enough:")
+    narrator.command(f"kill {' '.join(str(broker.pid) for broker in cluster.living())}")
+    narrator.command(f"{story.name} kafka down --folder {cluster.kafka_folder}")
+    narrator.command(f"rm -r {cluster.folder}")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of the processes behind; the clean-up has bounds of its own."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

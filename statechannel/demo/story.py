@@ -1,0 +1,278 @@
+"""What happens in the demo, step by step."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from statechannel.core.bundle import range_name
+from statechannel.demo.client import Client
+from statechannel.demo.cluster import COMMAND_S, FIRST_START_S, Broker, Cluster, command_name
+from statechannel.demo.errors import DemoError
+from statechannel.demo.narrator import Narrator, milliseconds
+from statechannel.demo.promises import Promises, alone_at_the_end, same_digest
+from statechannel.demo.served import place_of_bundle, place_of_topic
+
+NAMESPACE = "public/default"
+BUNDLES = 16
+BROKERS = ("b1", "b2", "b3")
+SERVED_S = 40.0
+"""Longest wait until every topic is served again: the loss of an owner shows after 6 s, a lost leader costs 6 s more."""
+_POLL_S = 0.1
+
+
+def topic_names(namespace: str, halves: int) -> list[str]:
+    """One topic in each of so many equal parts of the ring: every bundle has topics, and both halves of a split."""
+    found: dict[int, str] = {}
+    for number in itertools.count(1):
+        topic = f"{namespace}/orders-{number}"
+        found.setdefault(place_of_topic(topic)[1] * halves >> 32, topic)
+        if len(found) == halves:
+            return [found[half] for half in range(halves)]
+    raise AssertionError  # count() has no end
+
+
+@dataclass(slots=True)
+class Story:
+    """One run of the demo.
+
+    Attributes:
+        promises: What was checked, and whether it held.
+    """
+
+    cluster: Cluster
+    narrator: Narrator
+    promises: Promises
+    client: Client | None = None
+    topics: list[str] = field(default_factory=lambda: topic_names(NAMESPACE, 2 * BUNDLES))
+    all_written_ms: int = 0
+    name: str = field(default_factory=command_name)
+
+    def tell(self) -> None:
+        """Everything, up to the audit; raises `DemoError` where it cannot go on."""
+        self._start_kafka()
+        self._start_brokers()
+        self._create_namespace()
+        self._start_client()
+        self._transfer()
+        self._split()
+        killed = self._kill()
+        self._start_again(killed)
+        self._drain(killed)
+        self._audit()
+
+    def close(self) -> None:
+        """Stop the client."""
+        if self.client is not None:
+            self.client.stop()
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def _start_kafka(self) -> None:
+        n = self.narrator
+        n.step("A real Kafka")
+        n.say(f"One Kafka broker on the loopback interface; everything lies in {self.cluster.folder}.")
+        found = self._command("kafka", "up", "--folder", str(self.cluster.kafka_folder), timeout_s=FIRST_START_S)
+        self.cluster.address = found["bootstrap_servers"]
+        n.good(f"it serves at {self.cluster.address}, pid {found['pid']}")
+        n.say("Every later command finds it by this variable:")
+        n.command(f"export STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS={self.cluster.address}")
+        found = self._command("init")
+        n.good(f"{len(found['topics'])} topics: the channel (compacted), the registry, requests, and the leader's seat")
+
+    def _start_brokers(self) -> None:
+        n = self.narrator
+        n.step("Three brokers, each a process of its own")
+        n.say("They store nothing; each has a port that takes writes for the bundles that it serves, and no others.")
+        started = []
+        for broker in BROKERS:
+            n.command(f"{self.name} {' '.join(self.cluster.broker_command(broker))} &")
+            started.append(self.cluster.start_broker(broker))
+        for one in started:
+            self.cluster.wait_ready(one)
+            n.good(f"{one.id} has caught up with the channel, pid {one.pid}, {one.url}")
+
+    def _create_namespace(self) -> None:
+        n = self.narrator
+        n.step(f"A namespace of {BUNDLES} bundles")
+        n.say("One record creates it with all its bundles. Nobody serves them before somebody asks.")
+        self._command("namespace", "create", NAMESPACE, "--bundles", str(BUNDLES))
+        n.good(f"{NAMESPACE} has {BUNDLES} bundles")
+
+    def _start_client(self) -> None:
+        n = self.narrator
+        n.step(f"A client writes to {len(self.topics)} topics, four times a second each")
+        n.say("It asks any broker who owns a topic, and writes there. The first lookup of a bundle has it assigned.")
+        self.client = Client(self.topics, [broker.url for broker in self.cluster.living()])
+        self.client.start()
+        took_s = self._until_served()
+        self.all_written_ms = _now_ms()
+        n.good(f"every topic was written to after {took_s:.1f} s; from now on the client notes every gap")
+        self._show("brokers", "broker", "leader", "bundles", "URLs")
+
+    def _transfer(self) -> None:
+        n = self.narrator
+        n.step("A transfer")
+        topic, owner = self._topic_of_somebody()
+        to = next(broker for broker in BROKERS if broker != owner)
+        n.say(
+            f"{owner} serves the bundle of {topic}; {to} shall have it. The destination is named before the source lets go."
+        )
+        self._command("transfer", topic, "--dest", to)
+        self._until_served()
+        found = self._command("lookup", topic)
+        self.promises.check(
+            found["broker"] == to, f"{topic} is served by {found['broker']} at generation {found['generation']}"
+        )
+
+    def _split(self) -> None:
+        n = self.narrator
+        n.step("A split")
+        topic, owner = self._topic_of_somebody()
+        n.say("One record replaces a bundle by its halves; the owner goes on serving, so nobody notices a gap.")
+        noticed = len(self._client.gaps())
+        self._command("split", topic)
+        self._until_served()
+        live = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
+        self.promises.check(len(live) == BUNDLES + 1, f"the namespace has {len(live)} bundles, still served by {owner}")
+        self.promises.check(len(self._client.gaps()) == noticed, "the client noticed nothing of it")
+
+    def _kill(self) -> Broker:
+        n = self.narrator
+        n.step("kill -9 of one broker, the leader at that")
+        leader = self.cluster.ask("brokers")["leader"]
+        killed = self.cluster.brokers.get(leader or "")
+        if killed is None:
+            raise DemoError(f"no broker of the demo leads (leader: {leader})")
+        orphans = sum(one["owner"] == killed.id for one in self._bundles())
+        n.command(f"kill -9 {killed.pid}")
+        self.cluster.kill_broker(killed)
+        n.say(
+            f"{killed.id} is gone, and with it the service of {orphans} bundles. Nobody has been told: the others miss its "
+            "heartbeats after 6 s, elect a leader, and that one gives the bundles to new owners."
+        )
+        took_s = self._until_served(lost=killed.id)
+        n.good(f"every topic is served again {took_s:.1f} s after the kill")
+        self._show("brokers", "broker", "state", "leader", "bundles")
+        return killed
+
+    def _start_again(self, killed: Broker) -> None:
+        n = self.narrator
+        n.step(f"{killed.id} comes back")
+        n.say("A new process under the old id reads the log as any newcomer does; it owns nothing at first.")
+        n.command(f"{self.name} {' '.join(self.cluster.broker_command(killed.id))} &")
+        again = self.cluster.start_broker(killed.id)
+        self.cluster.wait_ready(again)
+        self._client.add_broker(again.url)
+        n.good(f"{again.id} has caught up, pid {again.pid}")
+
+    def _drain(self, killed: Broker) -> None:
+        n = self.narrator
+        leaving = next(broker for broker in self.cluster.living() if broker.id != killed.id)
+        n.step(f"{leaving.id} is restarted in order")
+        serving = sum(one["owner"] == leaving.id for one in self._bundles())
+        n.say(f"On SIGTERM it hands its {serving} bundles over, resigns, says goodbye and ends.")
+        n.command(f"kill {leaving.pid}")
+        begun_s = time.monotonic()
+        code = self.cluster.drain_broker(leaving, SERVED_S)
+        took_s = time.monotonic() - begun_s
+        self.promises.check(code == 0, f"{leaving.id} ended after {took_s:.1f} s with exit code {code}")
+        left = sum(one["owner"] == leaving.id for one in self._bundles())
+        self.promises.check(left == 0, f"it left {left} bundles behind")
+        again = self.cluster.start_broker(leaving.id)
+        self.cluster.wait_ready(again)
+        self._client.add_broker(again.url)
+        self._until_served()
+        n.good(f"{again.id} is back, pid {again.pid}, and every topic is served")
+        self._show("brokers", "broker", "state", "leader", "bundles")
+
+    def _audit(self) -> None:
+        n = self.narrator
+        n.step("The audit: what does the log say happened?")
+        n.say("It reads the same topic as the brokers, with the same rules, and tells every gap with its cause.")
+        until_ms = _now_ms()
+        self._client.stop()
+        answer = self._command("audit", "--gaps")
+        compared = self.promises.gaps(
+            answer, self._client, topics=self.topics, since_ms=self.all_written_ms, until_ms=until_ms
+        )
+        n.table(
+            ("bundle", "cause", "from", "to", "by the log", "noticed", "why"),
+            [
+                (
+                    _short(pair.told.bundle),
+                    pair.told.cause,
+                    pair.told.before or "-",
+                    pair.told.after or "-",
+                    milliseconds(None if pair.told.end_ms is None else pair.told.end_ms - pair.told.start_ms),
+                    milliseconds(None if pair.noticed is None else pair.noticed.length_ms),
+                    pair.told.why,
+                )
+                for pair in compared.pairs
+            ],
+        )
+        n.say("(`by the log`: a lost owner's gap begins when it was last heard, up to a second before it was killed.)")
+        alone_at_the_end(self.promises, self._bundles(), self.cluster.living())
+        same_digest(self.promises, self.cluster)
+
+    # --- parts of steps ---------------------------------------------------------------------------------------------
+
+    @property
+    def _client(self) -> Client:
+        if self.client is None:
+            raise DemoError("the client was not started")
+        return self.client
+
+    def _command(self, *args: str, timeout_s: float = COMMAND_S) -> dict[str, Any]:
+        self.narrator.command(f"{self.name} {' '.join(args)}")
+        return self.cluster.ask(*args, timeout_s=timeout_s)
+
+    def _show(self, command: str, *columns: str) -> None:
+        found = self._command(command)[command]
+        self.narrator.table(columns, [[_cell(one, column) for column in columns] for one in found])
+
+    def _bundles(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
+        return found
+
+    def _topic_of_somebody(self) -> tuple[str, str]:
+        """A topic and its owner: that of the bundle with the highest range, so that each step has another."""
+        used = self.promises.touched
+        for one in self._bundles():
+            place = place_of_bundle(one["bundle"])
+            topic = next((name for name in self.topics if place.holds(*place_of_topic(name))), None)
+            if topic is not None and one["owner"] is not None and one["bundle"] not in used:
+                used.add(one["bundle"])
+                return topic, one["owner"]
+        raise DemoError("no bundle has an owner")
+
+    def _until_served(self, *, lost: str | None = None) -> float:
+        """Wait until every topic's last write was taken; returns the seconds."""
+        begun_s = time.monotonic()
+        while time.monotonic() - begun_s < SERVED_S:
+            unserved = self._client.unserved()
+            if not unserved and (lost is None or not any(one["owner"] == lost for one in self._bundles())):
+                return time.monotonic() - begun_s
+            time.sleep(_POLL_S)
+        raise DemoError(
+            f"after {SERVED_S:.0f} s nobody takes writes to {', '.join(self._client.unserved()) or f'bundles of {lost}'}",
+            log=self.cluster.living()[0].log if self.cluster.living() else None,
+        )
+
+
+def _cell(one: dict[str, Any], column: str) -> str:
+    found = one["leading"] if column == "leader" else one["urls"] if column == "URLs" else one[column]
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    return " ".join(found.values()) if isinstance(found, dict) else str(found)
+
+
+def _short(bundle: str) -> str:
+    place = place_of_bundle(bundle)
+    return range_name(place.lower, place.upper)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

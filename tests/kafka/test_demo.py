@@ -1,0 +1,113 @@
+"""`statechannel demo` from outside: what it says, how it ends, what it leaves behind."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from statechannel.demo.cluster import command_path
+
+LONGEST_S = 120
+"""The demo promises 90 s on an idle machine; tests share theirs."""
+
+
+@contextmanager
+def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("STATECHANNEL_KAFKA__")}
+    process = subprocess.Popen(
+        [str(command_path()), "demo", *options],
+        env=env | {"TMPDIR": str(folder), "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+def processes_in(folder: Path) -> list[psutil.Process]:
+    """Kafka names its folder on its command line; brokers have it as the place of their log."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if str(folder) in " ".join(words) or (
+                "broker" in words and any(str(folder) in (f"/{file.path}") for file in process.open_files())
+            ):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_demo_runs_through_and_what_it_keeps_can_be_used_and_ended(tmp_path: Path) -> None:
+    with demo(tmp_path, "--keep") as process:
+        text, _ = process.communicate(timeout=LONGEST_S)
+    assert process.returncode == 0, text
+    address = re.search(r"export (STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS)=(\S+)", text)
+    end = re.search(r"\$ kill ([\d ]+)\n", text[text.index("when you have seen enough") :])
+    kafka_folder = re.search(r"kafka down --folder (\S+)", text)
+    assert address is not None
+    assert end is not None
+    assert kafka_folder is not None
+    pids = [int(pid) for pid in end.group(1).split()]
+    try:
+        env = os.environ | {address.group(1): address.group(2)}
+        status = subprocess.run([command_path(), "status"], env=env, capture_output=True, text=True, check=False)
+        assert status.returncode == 0, status.stderr
+        assert status.stdout.count("alive") == 3
+    finally:
+        brokers = [psutil.Process(pid) for pid in pids]
+        for broker in brokers:
+            broker.terminate()
+        _, late = psutil.wait_procs(brokers, timeout=60)
+        down = subprocess.run(
+            [command_path(), "kafka", "down", "--folder", kafka_folder.group(1)], check=False, timeout=60
+        )
+    assert late == []
+    assert down.returncode == 0
+    assert processes_in(tmp_path) == []
+    assert "\x1b" not in text
+    assert text.isascii()
+    assert "FAILED" not in text
+    for words in (
+        "the namespace has 17 bundles",
+        "the client noticed nothing of it",
+        r"every topic is served again [\d.]+ s after the kill",
+        "with exit code 0",
+        r"the audit tells \d+ gaps, each with its cause",
+        "no write was taken by two owners",
+        "each of the 17 bundles is served by exactly one broker",
+        r"digest \w+\.\.\. of the audit is that of b\d, b\d, b\d",
+    ):
+        assert re.search(words.replace(" ", r"\s+"), text), (words, text)
+    assert re.search(r"owner-lost .* was lost, repaired by b\d", text)
+    assert re.search(r"transfer +b\d +b\d .*\(shutdown\)", text)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    with demo(tmp_path) as process:
+        assert process.stdout is not None
+        seen = ""
+        until_s = time.monotonic() + 60
+        while "b1 has caught up" not in seen and time.monotonic() < until_s:
+            seen += process.stdout.readline()
+        assert len(processes_in(tmp_path)) >= 2, seen
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, seen + rest
+    assert "interrupted" in rest
+    assert "Traceback" not in rest
+    assert processes_in(tmp_path) == []
