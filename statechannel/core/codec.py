@@ -7,7 +7,7 @@ are kept and ignored, and so are known fields in records that do not have them.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import orjson
 
@@ -62,7 +62,7 @@ class Undecodable(NamedTuple):
     why: str
 
 
-def is_broker_id(text: object) -> bool:
+def is_broker_id(text: object) -> TypeGuard[str]:
     """Whether this may stand as a broker id or an incarnation."""
     return isinstance(text, str) and _BROKER(text) is not None
 

@@ -30,10 +30,11 @@ class ColdStart:
         self._waiting_since_s: float | None = None
         self.standing = False
 
-    def heartbeat_read(self) -> None:
-        """A caught-up member lives: no cold start."""
-        self._waiting_since_s = None
-        self.standing = False
+    def heartbeat_read(self, partition: int) -> None:
+        """Where this process waits, a caught-up member lives: no cold start."""
+        if self._engine.replicas[partition].phase is Phase.WAITING:
+            self._waiting_since_s = None
+            self.standing = False
 
     def due(self) -> bool:
         """Whether nobody is caught up, nobody vouched for the log for long enough, and this process waits for it."""

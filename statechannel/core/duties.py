@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.core import codec
 from statechannel.core.bundle import partition_of
-from statechannel.core.proposals import Result
+from statechannel.core.proposals import Result, Status
 from statechannel.core.record import FORMAT, Kind
 from statechannel.core.states import State
 
@@ -31,6 +31,7 @@ class Duties:
         self._engine = engine
         self._debt_since: dict[KeyState, tuple[int, float]] = {}
         self._paying: dict[KeyState, float] = {}
+        self._outrun: dict[KeyState, int] = {}
         self._heartbeat_at_s = [0.0] * engine.config.partitions
         self._heartbeat_read_s = [0.0] * engine.config.partitions
         self._next_purge_s = 0.0
@@ -44,7 +45,7 @@ class Duties:
         """The keys of this partition's former view are gone."""
         held = self._engine.replicas[partition].view
         partitions = self._engine.config.partitions
-        for table in (self._debt_since, self._paying, self._quiet_since_ms):
+        for table in (self._debt_since, self._paying, self._outrun, self._quiet_since_ms):
             for key in [k for k in table if partition_of(k.namespace, partitions) == partition]:
                 del table[key]
         self._note_debts(held.ledger.open)
@@ -95,13 +96,13 @@ class Duties:
         config = engine.config
         patience_s = config.compaction_lag_s * DEBT_SHARE_OF_LAG + engine.rank() * config.heartbeat_interval_s
         if leading:
-            # Two that think they lead must not pay in step either.
-            patience_s = engine.rank() * PAYER_GAP_S + (0.0 if joining else config.debt_age_leader_s)
+            patience_s = 0.0 if joining else config.debt_age_leader_s
+        gap_s = PAYER_GAP_S * (1 + engine.rank())
         room = config.debt_batch_max
         for key in debts:
             if room == 0:
                 break
-            if now_s - self._debt_since[key][1] < patience_s:
+            if now_s - self._debt_since[key][1] < patience_s + gap_s * self._outrun.get(key, 0):
                 continue
             if now_s < self._paying.get(key, 0.0):
                 continue
@@ -111,8 +112,13 @@ class Duties:
                 break
 
     def _paid(self, key: KeyState) -> Callable[[Result], None]:
-        def done(_: Result) -> None:
+        def done(result: Result) -> None:
             self._paying.pop(key, None)
+            replica = self._engine.replicas[self._engine.partition_of(key.namespace)]
+            if result.status is Status.ACCEPTED and key in replica.view.ledger.open:
+                # Another payer settled it first, so that ours, which had not seen that, is a debt itself. Whoever has the
+                # lower rank goes first next time; else two in step would answer each other for ever.
+                self._outrun[key] = self._outrun.get(key, 0) + 1
 
         return done
 
@@ -122,6 +128,7 @@ class Duties:
             if key not in replica.view.ledger.open:
                 del self._debt_since[key]
                 self._paying.pop(key, None)
+                self._outrun.pop(key, None)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,11 @@ object. Parts, each in its own file: presence (registry, mode, leadership), prop
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
-
-import orjson
+from typing import TYPE_CHECKING, Any, assert_never
 
 from statechannel.core import codec
-from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash
+from statechannel.core.bundle import parse_key, partition_of
+from statechannel.core.closing import ClosingMarks
 from statechannel.core.cold_start import ColdStart
 from statechannel.core.commands import (
     AwaitOperation,
@@ -60,6 +59,7 @@ from statechannel.core.inputs import (
 )
 from statechannel.core.keys import KeyState, Writer
 from statechannel.core.lookups import Lookups
+from statechannel.core.names import locate
 from statechannel.core.operations import Operations
 from statechannel.core.placement import FewestBundles, Placement
 from statechannel.core.presence import Mode, Presence
@@ -68,21 +68,14 @@ from statechannel.core.reactions import Due, Reactions
 from statechannel.core.repair import Repair
 from statechannel.core.replica import Phase, Replica
 from statechannel.core.shutdown import Departure
-from statechannel.core.states import Flow, State
+from statechannel.core.states import Action, State
+from statechannel.core.status import status_of
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from statechannel.core.view import Judgement, View
 
 TICK_INTERVAL_S = 0.2
-
-
-class Place(NamedTuple):
-    """Where a lookup's name points: a namespace, and a hash on its ring or a bundle's key."""
-
-    namespace: str
-    hash: int
-    key: str | None
 
 
 class Engine:
@@ -119,7 +112,7 @@ class Engine:
         self._tokens = 0
         self._standing = False
         self._was_caught_up = False
-        self._closing: dict[str, int] = {}
+        self.closing_marks = ClosingMarks(self)
         self._lease_ran_out = False
         self.presence = Presence(self)
         self.proposals = Proposals(self)
@@ -276,9 +269,11 @@ class Engine:
         replica = self.replicas[self.partition_of(namespace)]
         return self.judges(replica.partition) and self.mode is not Mode.SAFE
 
-    def view_age_s(self) -> float:
+    def view_age_s(self, namespace: str) -> float:
         """How old the view is that safe mode answers from."""
-        return self.presence.silence_s
+        replica = self.replicas[self.partition_of(namespace)]
+        stood_s = self.now.mono_s - replica.stopped_at_s if replica.phase is Phase.STOPPED else 0.0
+        return max(self.presence.silence_s, stood_s)
 
     def is_lost(self, broker: str) -> bool:
         """Whether a broker is known to be gone; never while this process is not sure of its own ears."""
@@ -312,7 +307,7 @@ class Engine:
         lease_s = self.config.lease_s
         if lease_s is None:
             return 0.0
-        forced_in = due is Due.RETURN and key.flow == Flow.REPAIR
+        forced_in = due is Due.RETURN and key.forced
         return lease_s if forced_in or (self.config.take_over and due is Due.RESUME) else 0.0
 
     def bound_broker(self, namespace: str) -> str | None:
@@ -322,44 +317,13 @@ class Engine:
             return broker
         return None
 
-    def place(self, name: str) -> Place | NotFound:
-        """What a name means: a bundle key, or a topic."""
-        parts = parse_key(name.encode())
-        if parts is not None and not parts.is_namespace:
-            return Place(parts.namespace, parts.lower, name)
-        topic = split_topic(name)
-        if topic is None:
-            return NotFound(
-                f"`{name}` names no topic or bundle: say tenant/namespace/topic or tenant/namespace/0x..._0x..."
-            )
-        return Place(topic[0], topic_hash(topic[1]), None)
-
     def locate(self, name: str) -> KeyState | NotFound:
         """The live bundle that a name means."""
-        place = self.place(name)
-        if isinstance(place, NotFound):
-            return place
-        namespace = self.key(place.namespace)
-        if namespace is None or namespace.ring is None:
-            return NotFound(f"there is no namespace {place.namespace}; create it first")
-        if place.key is None:
-            return namespace.ring.at(place.hash)
-        found = self.key(place.key)
-        if found is None:
-            return NotFound(f"{place.key} is no bundle of {place.namespace}; `bundles` lists them")
-        if found.state is State.DELETED:
-            return NotFound(f"{place.key} was split; `bundles` lists what is there now")
-        return found
+        return locate(self, name)
 
     def closing(self, namespace: str) -> bool:
-        """Whether a namespace is being deleted: its mark holds by the log's own time and expires by itself."""
-        until_ms = self._closing.get(namespace)
-        if until_ms is None:
-            return False
-        if self.replicas[self.partition_of(namespace)].timestamp_ms >= until_ms:
-            del self._closing[namespace]
-            return False
-        return True
+        """Whether a namespace is being deleted."""
+        return self.closing_marks.holds(namespace)
 
     # --- changes that concern several parts -------------------------------------------------------------------------
 
@@ -462,18 +426,9 @@ class Engine:
             if heartbeat is not None and event.offset >= replica.end_offset:
                 self.duties.heartbeat_read(event.partition)
                 if heartbeat.incarnation != self.identity.incarnation:
-                    self.cold_start.heartbeat_read()
+                    self.cold_start.heartbeat_read(event.partition)
         elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
-            self._mark_closing(event.key, event.value, event.timestamp_ms)
-
-    def _mark_closing(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
-        name = key.removeprefix(codec.CLOSING_PREFIX).decode(errors="replace")
-        try:
-            for_ms = orjson.loads(value).get("for_ms", 0)
-        except (orjson.JSONDecodeError, AttributeError):
-            return
-        if type(for_ms) is int and 0 < for_ms <= self.config.closing_mark_s * 1000:
-            self._closing[name] = timestamp_ms + for_ms
+            self.closing_marks.read(event.key, event.value, event.timestamp_ms)
 
     def _judged(self, event: RecordRead, judgement: Judgement, replica: Replica) -> None:
         verdict, record, key = judgement.verdict, judgement.record, judgement.key
@@ -485,9 +440,12 @@ class Engine:
         if verdict is not Verdict.ACCEPTED:
             return
         if key.is_namespace and key.state is State.DELETED:
-            self._closing.pop(key.namespace, None)
-        if record.state is State.UNASSIGNED and record.from_ is not None and not record.forced:
-            if record.raw.get("action") == "decline":
+            self.closing_marks.forget(key.namespace)
+        if record.from_ is not None and not record.forced:
+            declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
+            # An owner that could not resume unloads itself; the action is a hint that costs nothing if it is wrong.
+            gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
+            if declined or gave_up:
                 self.lookups.declined(key.name, record.from_)
         self.operations.accepted(record, key, event.partition, event.offset)
         self._moved(record.state, key)
@@ -520,6 +478,7 @@ class Engine:
             case Phase.BROKEN:
                 self.stop("topic-broken", f"channel partition {replica.partition}: {replica.why}")
             case Phase.STOPPED:
+                replica.stopped_at_s = self.now.mono_s
                 self.emit("replica.stopped", partition=replica.partition, format=replica.newer_format, why=replica.why)
             case _:
                 pass
@@ -546,33 +505,7 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """How this process stands, as JSON-able values."""
-        in_flight = [key for replica in self.replicas for key in replica.view.in_flight]
-        return {
-            "broker": self.identity.broker,
-            "incarnation": self.identity.incarnation,
-            "mode": str(self.mode),
-            "leading": self.leading,
-            "term": self.presence.term,
-            "draining": self.draining,
-            "caught_up": self.caught_up,
-            "serving": len(self.serving()),
-            "lookups_waiting": self.lookups.waiting,
-            "pending": len(self.proposals),
-            "oldest_debt_s": self.duties.oldest_debt_s(),
-            "repair_paused": self.repair.paused_why,
-            "in_flight": [{"bundle": key.name, "state": str(key.state), "version": key.version} for key in in_flight],
-            "verdicts": {str(verdict): count for verdict, count in self.counts.items()},
-            "partitions": [
-                {
-                    "partition": replica.partition,
-                    "phase": str(replica.phase),
-                    "why": replica.why,
-                    "applied": replica.applied,
-                    "debts": len(replica.view.ledger.open),
-                }
-                for replica in self.replicas
-            ],
-        }
+        return status_of(self)
 
 
-__all__ = ["Append", "Engine", "Mode", "Place"]
+__all__ = ["Append", "Engine", "Mode"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core import codec
 from statechannel.core.bundle import parse_key, partition_of, range_name
-from statechannel.core.keys import KeyState, Ring
+from statechannel.core.keys import KeyState, Ring, Writer
 from statechannel.core.record import Kind, Record
 from statechannel.core.resolver import children_fit
 from statechannel.core.states import State
@@ -156,9 +156,21 @@ def _restore(view: View, key: KeyState, held: Held) -> None:
     key.derived = bool(tail) and key.lower >= 0 and tail == range_name(key.lower, key.upper)
     key.record_id = parent_id if key.derived else record.base
     key.writer = None
-    key.server = None
+    key.server = _server(record)
+    key.forced = True
     key.operation = record.text("operation")
     key.flow = record.text("flow")
     key.offset = held.offset
     key.bounds = record.bounds() if record.children is not None else None
     key.intent = None
+
+
+def _server(record: Record) -> Writer | None:
+    """The serving process as an assert tells it, for information: without it the owner resumes, and lookups wait."""
+    server = record.raw.get("server")
+    if type(server) is not dict:
+        return None
+    broker, incarnation = server.get("broker"), server.get("incarnation")
+    if not codec.is_broker_id(broker) or not codec.is_broker_id(incarnation):
+        return None
+    return Writer(broker, incarnation)

@@ -31,6 +31,8 @@ class KeyState:
         derived: The state was derived from a parent's record; its id is `<record_id>/<range>`.
         writer: Process that wrote the accepted record (the parent's, where derived).
         server: Process whose record made it the owner, also while Releasing or Splitting; None where nobody knows.
+        was: State before the accepted record, where this reader saw it.
+        forced: The accepted record was a repair, or nobody knows (a join by an assert).
         bounds: Bounds of the children (Active, Deleted bundle).
         intent: `children` that a Splitting record names for information: where its splitter means to cut.
         offset: Offset of the accepted record; -1 where nobody knows (lenient join of an assert keeps the assert's).
@@ -44,6 +46,7 @@ class KeyState:
         "bounds",
         "derived",
         "flow",
+        "forced",
         "from_",
         "intent",
         "lower",
@@ -59,6 +62,7 @@ class KeyState:
         "to",
         "upper",
         "version",
+        "was",
         "writer",
     )
 
@@ -82,6 +86,8 @@ class KeyState:
         self.derived = False
         self.writer: Writer | None = None
         self.server: Writer | None = None
+        self.was: State | None = None
+        self.forced = False
         self.operation: str | None = None
         self.flow: str | None = None
         self.bounds: array[int] | None = None

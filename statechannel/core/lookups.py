@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statechannel.core.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
+from statechannel.core.names import place
 from statechannel.core.proposals import Result
 from statechannel.core.replica import Phase
 from statechannel.core.states import Action, Flow, State
@@ -59,20 +60,20 @@ class Lookups:
     def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
         """The answer, or None with the bundle that the lookup waits for and why."""
         engine = self._engine
-        place = engine.place(command.name)
-        if isinstance(place, NotFound):
-            return place, "", ""
-        bound = engine.bound_broker(place.namespace)
+        found_place = place(command.name)
+        if isinstance(found_place, NotFound):
+            return found_place, "", ""
+        bound = engine.bound_broker(found_place.namespace)
         if bound is not None:
             return BoundTo(bound, engine.presence.members.alive[bound].urls), "", ""
-        replica = engine.replicas[engine.partition_of(place.namespace)]
+        replica = engine.replicas[engine.partition_of(found_place.namespace)]
         if not engine.judges(replica.partition) and replica.phase is not Phase.STOPPED:
             return None, "", "joining"
         found = engine.locate(command.name)
         if isinstance(found, NotFound):
             return found, "", ""
-        if engine.closing(place.namespace):
-            return NotFound(f"namespace {place.namespace} is being deleted"), "", ""
+        if engine.closing(found_place.namespace):
+            return NotFound(f"namespace {found_place.namespace} is being deleted"), "", ""
         if found.state is State.UNASSIGNED:
             return self._unassigned(found, command)
         if found.state in (State.ASSIGNING, State.RELEASING):
@@ -87,14 +88,14 @@ class Lookups:
         member = engine.presence.members.alive.get(owner)
         if not engine.current(key.namespace):
             urls = member.urls if member is not None else {}
-            age_s = engine.view_age_s()
+            age_s = engine.view_age_s(key.namespace)
             return Owned(key.name, owner, key.generation, urls, age_s), "", ""
         if owner == engine.identity.broker:
             if not engine.reactions.serves(key):
                 return None, key.name, "the owner has to resume"
         elif member is None:
             return None, key.name, f"owner {owner} is not heard; its bundles will be given to others"
-        elif key.server is not None and key.server.incarnation != member.incarnation:
+        elif key.server is None or key.server.incarnation != member.incarnation:
             return None, key.name, "the owner has to resume"
         return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", ""
 

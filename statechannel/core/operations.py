@@ -360,6 +360,7 @@ class Operations:
     def _end_deletion(self, deletion: _Deletion, outcome: Outcome) -> None:
         del self._deletions[deletion.namespace]
         if not deletion.answered:
+            deletion.answered = True
             self._engine.complete(deletion.token, outcome)
 
     def _unload_all(self, deletion: _Deletion, key: KeyState) -> None:

@@ -129,6 +129,9 @@ class Proposals:
             fields |= {"from": key.from_, "to": key.to}
         if key.bounds is not None:
             fields["children"] = key.children
+        if key.server is not None:
+            # For joiners, who could not know otherwise which process serves; never judged.
+            fields["server"] = {"broker": key.server.broker, "incarnation": key.server.incarnation}
         return self._write(key, Kind.ASSERT, fields, done)
 
     def _write(self, key: KeyState, kind: Kind, fields: dict[str, Any], done: Callable[[Result], None]) -> str | None:

@@ -180,8 +180,9 @@ class Reactions:
         me = self._engine.identity.broker
         if key.state is State.ASSIGNING and key.to == me:
             return Due.DECLINE if self._engine.draining else Due.RETURN
-        if key.state is State.ASSIGNED and key.to == me and not self.serves(key):
-            return Due.RESUME
+        if key.state is State.ASSIGNED and key.to == me:
+            # Also where this process serves but nobody can know that any more (a cold start on an assert).
+            return None if self.serves(key) and key.server == self._engine.writer else Due.RESUME
         if key.state is State.RELEASING and key.from_ == me:
             lost = key.to is not None and self._engine.is_lost(key.to)
             return Due.TAKE_BACK if lost and not self._engine.draining else Due.LET_GO
@@ -365,7 +366,7 @@ class Reactions:
             )
         elif task.due is Due.UNLOAD_ITSELF:
             written = propose(
-                key, State.RELEASING, done, action=Action.UNLOAD, flow=Flow.UNLOAD, operation=operation, from_=me
+                key, State.RELEASING, done, action=Action.DECLINE, flow=Flow.UNLOAD, operation=operation, from_=me
             )
         elif task.due is Due.LET_GO:
             state = State.UNASSIGNED if key.to is None else State.ASSIGNING

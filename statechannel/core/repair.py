@@ -110,13 +110,15 @@ class Repair:
     def _orphaned(self, key: KeyState) -> str | None:
         """Why a bundle cannot go on by itself; None if it can."""
         engine = self._engine
-        if key.state is State.ASSIGNED and key.to is not None and engine.is_lost(key.to):
-            return f"owner {key.to} is lost"
-        if key.state in (State.RELEASING, State.SPLITTING) and key.from_ is not None and engine.is_lost(key.from_):
-            return f"source {key.from_} is lost"
-        if key.state is State.ASSIGNING and key.to is not None:
-            if engine.is_lost(key.to):
-                return f"destination {key.to} is lost"
+        if key.state is None or key.state is State.UNASSIGNED:
+            return None
+        role, broker = _responsible(key)
+        if broker is None:
+            # Nobody honest writes this, but a cold start may have had to take it for the truth.
+            return f"{key.state} names no {role}"
+        if engine.is_lost(broker):
+            return f"{role} {broker} is lost"
+        if key.state is State.ASSIGNING:
             # A destination that is heard but does not answer; a source that is heard ends its part by its deadlines.
             version, since_s = self._in_flight_since.get(key.name, (-1, 0.0))
             if version != key.version:
@@ -160,3 +162,10 @@ class Repair:
         )
         if written is not None:
             self.on_their_way[name] = chosen
+
+
+def _responsible(key: KeyState) -> tuple[str, str | None]:
+    """Who has to act for the bundle to go on, and in which role."""
+    if key.state is State.ASSIGNED:
+        return "owner", key.to
+    return ("destination", key.to) if key.state is State.ASSIGNING else ("source", key.from_)

@@ -34,7 +34,7 @@ class Replica:
     Attributes:
         view: Accepted state; only to be believed while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
         why: A sentence on the last change of phase.
-        newer_format: The format that stopped the reader.
+        newer_format: The format that stopped the reader, at `stopped_at_s`.
         timestamp_ms: Log time of the newest record read.
     """
 
@@ -45,6 +45,7 @@ class Replica:
         self.view = View(partition, partitions)
         self.why = ""
         self.newer_format = 0
+        self.stopped_at_s = 0.0
         self.timestamp_ms = 0
         self.position = 0
         self.end_offset = 0

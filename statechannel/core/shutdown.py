@@ -15,7 +15,7 @@ from statechannel.core.states import Action, Flow, State
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
 
-GOODBYE_WAIT_S = 1.0
+GOODBYE_WAIT_S = 3.0
 
 
 class Departure:
@@ -117,9 +117,14 @@ class Departure:
 
     def _end(self) -> None:
         engine = self._engine
-        if self._left_behind:
+        if engine.presence.announced and not engine.presence.goodbye_heard:
+            detail = "the log did not answer: this broker left without a goodbye, the others notice when it expires"
+            engine.complete(self._token, Rejected("log-away", detail))
+            engine.stop("log-away", detail)
+        elif self._left_behind:
             detail = f"{self._left_behind} bundles were not handed over within the budget; the leader repairs them"
-            engine.complete(self._token, Rejected("budget-used-up", detail))
+            engine.complete(self._token, Rejected("shutdown-late", detail))
+            engine.stop("shutdown-late", detail)
         else:
             engine.complete(self._token, Done("", "closed"))
-        engine.stop("closed", "this broker left on request")
+            engine.stop("closed", "this broker left on request")

@@ -144,6 +144,7 @@ class View:
         self.place(key, record.state, record.version, record.from_, record.to)
         key.record_id = record.id
         key.derived = False
+        key.forced = record.forced
         key.writer = writer
         if record.state is _ASSIGNED:
             key.server = writer
@@ -174,6 +175,7 @@ class View:
         ring = key.ring
         was = key.state
         before = key.bound
+        key.was = was
         key.state = state
         key.version = version
         if key.lower < 0:
@@ -229,6 +231,7 @@ class View:
             self.place(child, state, version, None, owner)
             child.record_id = parent.record_id
             child.derived = True
+            child.forced = False
             child.writer = parent.writer
             child.server = parent.writer if split else None
             child.operation = parent.operation

@@ -1,0 +1,52 @@
+"""What a caller's name means: a topic, or a bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statechannel.core.bundle import parse_key, split_topic, topic_hash
+from statechannel.core.commands import NotFound
+from statechannel.core.states import State
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+    from statechannel.core.keys import KeyState
+
+
+class Place(NamedTuple):
+    """Where a lookup's name points: a namespace, and a hash on its ring or a bundle's key."""
+
+    namespace: str
+    hash: int
+    key: str | None
+
+
+def place(name: str) -> Place | NotFound:
+    """What a name means: a bundle key, or a topic."""
+    parts = parse_key(name.encode())
+    if parts is not None and not parts.is_namespace:
+        return Place(parts.namespace, parts.lower, name)
+    topic = split_topic(name)
+    if topic is None:
+        return NotFound(
+            f"`{name}` names no topic or bundle: say tenant/namespace/topic or tenant/namespace/0x..._0x..."
+        )
+    return Place(topic[0], topic_hash(topic[1]), None)
+
+
+def locate(engine: Engine, name: str) -> KeyState | NotFound:
+    """The live bundle that a name means, in the engine's view."""
+    found = place(name)
+    if isinstance(found, NotFound):
+        return found
+    namespace = engine.key(found.namespace)
+    if namespace is None or namespace.ring is None:
+        return NotFound(f"there is no namespace {found.namespace}; create it first")
+    if found.key is None:
+        return namespace.ring.at(found.hash)
+    bundle = engine.key(found.key)
+    if bundle is None:
+        return NotFound(f"{found.key} is no bundle of {found.namespace}; `bundles` lists them")
+    if bundle.state is State.DELETED:
+        return NotFound(f"{found.key} was split; `bundles` lists what is there now")
+    return bundle
