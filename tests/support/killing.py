@@ -1,0 +1,153 @@
+"""For tests that kill and pause broker processes: a victim with a pipe, survivors, and what must hold in the end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from statechannel.api import Owned, StateChannel
+from statechannel.audit.story import Gaps
+from statechannel.core import auditor
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.placement import FewestBundles
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.tail import PartitionTail
+from tests.support.channels import make_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 30.0
+EXPIRY_S = 4.0
+QUICK = {"kafka": {"session_timeout_ms": 3000}, "hooks": {"deadline_s": 12.0}}
+
+
+class Victim:
+    """A broker process (see `stalling_broker`) that obeys lines of JSON."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self.child = child
+        self.told: list[dict[str, Any]] = []
+        self._news = asyncio.Condition()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.child.stdout is not None
+        while line := await self.child.stdout.readline():
+            async with self._news:
+                self.told.append(orjson.loads(line))
+                self._news.notify_all()
+
+    async def until(self, what: Callable[[list[dict[str, Any]]], Any], timeout_s: float = WAIT_S) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s), self._news:
+                while not (found := what(self.told)):
+                    await self._news.wait()
+                return found
+        except TimeoutError:
+            raise AssertionError(f"waited {timeout_s} s; it told {self.told[-40:]}") from None
+
+    async def do(self, do: str, **args: Any) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(orjson.dumps({"do": do, **args}) + b"\n")
+        await self.child.stdin.drain()
+
+    async def ask(self, do: str, answer: str, **args: Any) -> Any:
+        count = sum(answer in one for one in self.told)
+        await self.do(do, **args)
+        await self.until(lambda told: sum(answer in one for one in told) > count)
+        return [one for one in self.told if answer in one][-1][answer]
+
+    async def stuck_at(self, steps: Mapping[str, str]) -> None:
+        """Return when it is stuck with each bundle of the plan."""
+        wanted = set(steps.items())
+        await self.until(lambda told: wanted <= {(one["stuck"], one["step"]) for one in told if "stuck" in one})
+
+    async def kill(self) -> None:
+        self.child.kill()
+        await self.child.wait()
+
+    def stop(self) -> None:
+        os.kill(self.child.pid, signal.SIGSTOP)
+
+    def cont(self) -> None:
+        os.kill(self.child.pid, signal.SIGCONT)
+
+
+@asynccontextmanager
+async def victim(broker: str, bootstrap: str, channel: str, *flags: str, wait: bool = True) -> AsyncIterator[Victim]:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.support.stalling_broker",
+        broker,
+        bootstrap,
+        channel,
+        *(f"{group}.{name}={value}" for group, values in QUICK.items() for name, value in values.items()),
+        *flags,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        limit=2**22,
+    )
+    found = Victim(child)
+    try:
+        if wait:
+            await found.until(lambda told: any("ready" in one for one in told))
+        yield found
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+        await found._reading
+
+
+class Directed:
+    """Placement as the test wants it, as long as that broker is a candidate."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, str] = {}
+
+    def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
+        wanted = self.wanted.get(bundle)
+        return wanted if wanted in candidates else FewestBundles().choose(bundle, candidates, load)
+
+
+@asynccontextmanager
+async def survivor(broker: str, bootstrap: str, channel: str, placement: Directed) -> AsyncIterator[StateChannel]:
+    settings = make_settings(bootstrap, channel, **QUICK)
+    async with StateChannel.open(
+        settings, broker=broker, placement=placement, create_topics=True, join_timeout_s=60
+    ) as opened:
+        yield opened
+
+
+def read_log(bootstrap: str, channel: str) -> list[RecordRead]:
+    client = ClientSettings(bootstrap)
+    with PartitionTail(client, Topic.CHANNEL, channel, 0, group_id=f"{channel}-reader") as tail:
+        return list(tail.records(tail.span()))
+
+
+def audit_of(records: Sequence[RecordRead]) -> tuple[auditor.PartitionAudit, Gaps]:
+    gaps = Gaps()
+    return auditor.audit_full(0, 1, records, gaps.observe), gaps
+
+
+async def settled(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for lies in other processes
+            await asyncio.sleep(0.1)
+
+
+async def owners(channel: StateChannel, bundles: Sequence[str]) -> dict[str, Owned]:
+    """Look every bundle up, which has the unassigned ones assigned; each must have an owner in the end."""
+    answers = await asyncio.gather(*(channel.lookup(bundle, 30) for bundle in bundles))
+    wrong = {bundle: answer for bundle, answer in zip(bundles, answers, strict=True) if not isinstance(answer, Owned)}
+    assert wrong == {}
+    return dict(zip(bundles, answers, strict=True))  # type: ignore[arg-type]
