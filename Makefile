@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup demo test check fix simulate bench lock clean
+.PHONY: help setup demo test check fix docs simulate bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,10 @@ check: setup ## Style, types and layers: the fast part of `make test`
 fix: setup ## Format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: setup ## Make the generated tables of README and design/ anew, and the listing of the public API
+	@$(PY) -m tests.docs.generate
+	@$(PY) -m tests.architecture.public_api
 
 simulate: setup ## Deterministic simulation: make simulate N=20000
 	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)

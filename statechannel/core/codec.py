@@ -23,14 +23,15 @@ HEARTBEAT_KEY = b"!heartbeat"
 COLD_START_KEY = b"!cold-start"
 CLOSING_PREFIX = b"!closing/"
 
-_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
+ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
 _REFERENCE = re.compile(r"[A-Za-z0-9-]{1,64}(?:/0x[0-9a-f]{8}_0x[0-9a-f]{8})?", re.ASCII).fullmatch
 _BROKER = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
+BRACE, SQUARE = b"{["
 _BRACKET = re.compile(rb"[\[\]{}]").findall
-_NAMES: dict[str, str] = {}
-_NAMES_MAX = 10_000
-_BUNDLE_STATES = {state.value: state for state in BUNDLE_STATES}
+NAMES: dict[str, str] = {}
+NAMES_MAX = 10_000
+BUNDLE_STATES_BY_NAME = {state.value: state for state in BUNDLE_STATES}
 _NAMESPACE_STATES = {state.value: state for state in NAMESPACE_STATES}
 _ACTIVE = State.ACTIVE
 _DELETED = State.DELETED
@@ -38,11 +39,11 @@ _ABSENT = {State.ABSENT.value: State.ABSENT}
 _PROPOSAL, _HEARTBEAT = Kind.PROPOSAL, Kind.HEARTBEAT
 
 _Form = tuple[Kind, dict[str, State], str]
-_BUNDLE_FORMS: dict[str, _Form] = {
-    "proposal": (Kind.PROPOSAL, _BUNDLE_STATES, "base"),
-    "assert": (Kind.ASSERT, _BUNDLE_STATES | _ABSENT, "asserts"),
+BUNDLE_FORMS: dict[str, _Form] = {
+    "proposal": (Kind.PROPOSAL, BUNDLE_STATES_BY_NAME, "base"),
+    "assert": (Kind.ASSERT, BUNDLE_STATES_BY_NAME | _ABSENT, "asserts"),
 }
-_NAMESPACE_FORMS: dict[str, _Form] = {
+NAMESPACE_FORMS: dict[str, _Form] = {
     "proposal": (Kind.PROPOSAL, _NAMESPACE_STATES, "base"),
     "assert": (Kind.ASSERT, _NAMESPACE_STATES | _ABSENT, "asserts"),
 }
@@ -80,8 +81,9 @@ def load_object(value: bytes) -> dict[str, Any] | NewerFormat | Undecodable:
         return _unknown_format(number)
     if len(value) > MAX_VALUE_SIZE_BYTES:
         return Undecodable(f"{len(value)} bytes, more than {MAX_VALUE_SIZE_BYTES}")
-    # Where the last bracket opens within the first 100 bytes nothing can be deeper: no need to count.
-    if (value.rfind(b"{") >= MAX_DEPTH or value.rfind(b"[") >= MAX_DEPTH) and _is_deep(value):
+    # Where no bracket opens behind the first 100 bytes nothing can be deeper: no need to count.
+    tail = value[MAX_DEPTH:]
+    if (BRACE in tail or SQUARE in tail) and _is_deep(value):
         return Undecodable(f"nested more than {MAX_DEPTH} deep")
     return loaded
 
@@ -120,18 +122,14 @@ def _depth(value: bytes) -> int:
     return deepest
 
 
-def decode(value: bytes, *, namespace: bool, known: str | None = None) -> Record | NewerFormat | Undecodable:
-    """Decode the value of a namespace key (`namespace`) or of a bundle key.
-
-    Args:
-        known: An id that is known to be well-formed: the accepted one, which the base of most proposals is.
-    """
-    return _decode(value, _NAMESPACE_FORMS if namespace else _BUNDLE_FORMS, known)
+def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:
+    """Decode the value of a namespace key (`namespace`) or of a bundle key."""
+    return decode_form(value, NAMESPACE_FORMS if namespace else BUNDLE_FORMS)
 
 
 def decode_heartbeat(value: bytes | None) -> Record | None:
     """Decode the value of `!heartbeat`; None for whatever does not count as one."""
-    record = None if value is None else _decode(value, _HEARTBEAT_FORMS, None)
+    record = None if value is None else decode_form(value, _HEARTBEAT_FORMS)
     if not isinstance(record, Record):
         return None
     clean_to = record.raw.get("clean_to")
@@ -141,12 +139,15 @@ def decode_heartbeat(value: bytes | None) -> Record | None:
     return record
 
 
-def _decode(  # noqa: C901, PLR0912
-    value: bytes, forms: dict[str, _Form], known: str | None
+def decode_form(  # noqa: C901, PLR0912
+    value: bytes, forms: dict[str, _Form], known: str | None = None
 ) -> Record | NewerFormat | Undecodable:
-    """One record of the given forms.
+    """Decode a record of the given forms.
 
     The hot path of replay: fields are checked in place, and names that were seen before are not matched again.
+
+    Args:
+        known: An id that is known to be well-formed: the accepted one, which the base of most proposals is.
     """
     loaded = load_object(value)
     if type(loaded) is not dict:
@@ -158,17 +159,17 @@ def _decode(  # noqa: C901, PLR0912
             return Undecodable(f"`kind` is not one of {' and '.join(forms)}")
         kind, states, reference = form
         record_id = loaded["id"]
-        if type(record_id) is not str or _ID(record_id) is None:
+        if type(record_id) is not str or ID(record_id) is None:
             return Undecodable("`id` is not 1-64 of A-Za-z0-9-")
         writer = loaded["by"]
         if type(writer) is not dict:
             return Undecodable("`by` is not an object")
         broker = writer["broker"]
-        broker = _NAMES.get(broker) or _name(broker) if type(broker) is str else None
+        broker = NAMES.get(broker) or _name(broker) if type(broker) is str else None
         if broker is None:
             return Undecodable("`by.broker` is not a broker id")
         incarnation = writer["incarnation"]
-        incarnation = _NAMES.get(incarnation) or _name(incarnation) if type(incarnation) is str else None
+        incarnation = NAMES.get(incarnation) or _name(incarnation) if type(incarnation) is str else None
         if incarnation is None:
             return Undecodable("`by.incarnation` is not an incarnation")
         covers = loaded["covers"]
@@ -191,19 +192,19 @@ def _decode(  # noqa: C901, PLR0912
         state = states.get(word) if type(word) is str else None
         if state is None:
             return Undecodable("`state` is none of this key and kind")
-        if forms is _NAMESPACE_FORMS:
+        if forms is NAMESPACE_FORMS:
             record = Record(
                 kind, record_id, covers, broker, incarnation, loaded, version, base, state, None, None, forced
             )
             return _with_children(record) if state is _ACTIVE else record
         from_ = loaded["from"]
         if from_ is not None:
-            from_ = _NAMES.get(from_) or _name(from_) if type(from_) is str else None
+            from_ = NAMES.get(from_) or _name(from_) if type(from_) is str else None
             if from_ is None:
                 return Undecodable("`from` is not a broker id or null")
         to = loaded["to"]
         if to is not None:
-            to = _NAMES.get(to) or _name(to) if type(to) is str else None
+            to = NAMES.get(to) or _name(to) if type(to) is str else None
             if to is None:
                 return Undecodable("`to` is not a broker id or null")
         record = Record(kind, record_id, covers, broker, incarnation, loaded, version, base, state, from_, to, forced)
@@ -216,8 +217,8 @@ def _name(text: str) -> str | None:
     """A broker id or an incarnation, or None if it may not be one; what may be is remembered once, up to a bound."""
     if _BROKER(text) is None:
         return None
-    if len(_NAMES) < _NAMES_MAX:
-        _NAMES[text] = text
+    if len(NAMES) < NAMES_MAX:
+        NAMES[text] = text
     return text
 
 

@@ -58,13 +58,14 @@ from statechannel.core.inputs import (
     Topic,
 )
 from statechannel.core.keys import KeyState, Writer
+from statechannel.core.lease import Lease
 from statechannel.core.lookups import Lookups
 from statechannel.core.names import locate
 from statechannel.core.operations import Operations
 from statechannel.core.placement import FewestBundles, Placement
 from statechannel.core.presence import Mode, Presence
 from statechannel.core.proposals import Proposals
-from statechannel.core.reactions import Due, Reactions
+from statechannel.core.reactions import Reactions
 from statechannel.core.repair import Repair
 from statechannel.core.replica import Phase, Replica
 from statechannel.core.shutdown import Departure
@@ -113,7 +114,6 @@ class Engine:
         self._standing = False
         self._was_caught_up = False
         self.closing_marks = ClosingMarks(self)
-        self._lease_ran_out = False
         self.presence = Presence(self)
         self.proposals = Proposals(self)
         self.reactions = Reactions(self)
@@ -123,6 +123,7 @@ class Engine:
         self.repair = Repair(self)
         self.cold_start = ColdStart(self)
         self.departure = Departure(self)
+        self.lease = Lease(self)
 
     # --- the door ---------------------------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class Engine:
         self.proposals.tick()
         if self.stopped is not None:
             return
-        self._check_lease()
+        self.lease.tick()
         self.cold_start.tick()
         self.reactions.tick()
         self.lookups.tick()
@@ -279,7 +280,9 @@ class Engine:
         """Whether a broker is known to be gone; never while this process is not sure of its own ears."""
         if broker == self.identity.broker or broker in self.presence.members.alive:
             return False
-        return self.presence.knows_absence()
+        # Lost by the log's own times, or never heard by one who has listened for long enough.
+        expired = self.presence.mode is Mode.NORMAL and broker in self.presence.members.lost
+        return expired or self.presence.knows_absence()
 
     def rank(self) -> int:
         """Place of this process among the caught-up members: who steps in first where no leader does."""
@@ -292,6 +295,9 @@ class Engine:
 
     def refusal(self) -> Rejected | None:
         """Why no operation can be started now."""
+        stopped = next((replica for replica in self.replicas if replica.phase is Phase.STOPPED), None)
+        if stopped is not None:
+            return Rejected(Verdict.UNSUPPORTED_FORMAT, stopped.why)
         if not self.caught_up:
             return Rejected(
                 "joining", "this broker has not caught up with the channel yet; try again or ask another one"
@@ -301,14 +307,6 @@ class Engine:
         if self.draining:
             return Rejected("draining", "this broker is shutting down; ask another one")
         return None
-
-    def lease_wait_s(self, key: KeyState, due: Due) -> float:
-        """With the lease option: how long whoever is forced in (or takes over) waits before it serves."""
-        lease_s = self.config.lease_s
-        if lease_s is None:
-            return 0.0
-        forced_in = due is Due.RETURN and key.forced
-        return lease_s if forced_in or (self.config.take_over and due is Due.RESUME) else 0.0
 
     def bound_broker(self, namespace: str) -> str | None:
         """Broker to which a namespace belongs by rule (heartbeat and SLA namespaces), if it is alive."""
@@ -365,21 +363,6 @@ class Engine:
             self._standing = stand
             self.perform(StandForLeader(stand=stand))
 
-    def _check_lease(self) -> None:
-        lease_s = self.config.lease_s
-        if lease_s is None or not self.presence.announced:
-            return
-        if self.presence.silence_s > lease_s:
-            if not self._lease_ran_out:
-                self._lease_ran_out = True
-                self.emit("lease.ran-out", silence_s=self.presence.silence_s)
-                self.reactions.release_all()
-        elif self._lease_ran_out and self.may_write:
-            self._lease_ran_out = False
-            for replica in self.replicas:
-                if self.judges(replica.partition):
-                    self.reactions.view_replaced(replica.view)
-
     # --- the log ----------------------------------------------------------------------------------------------------
 
     def _partition_opened(self, event: PartitionOpened) -> None:
@@ -415,7 +398,11 @@ class Engine:
             self._control_read(event)
         judgement = replica.read(self.now.mono_s, event)
         if judgement is not None:
-            self._judged(event, judgement, replica)
+            if before is Phase.CAUGHT_UP:
+                self._judged(event, judgement, replica)
+            elif judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and judgement.key is not None:
+                # Replay: nothing is done about it, but what became of operations is remembered.
+                self.operations.accepted(judgement.record, judgement.key, event.partition, event.offset)
         if replica.phase is not before:
             self._phase_changed(replica, before)
 
@@ -462,6 +449,7 @@ class Engine:
 
     def joined(self, replica: Replica) -> None:
         """A partition is judged from here on: act on everything in it that names this broker."""
+        self.operations.seed(replica.view)
         self.duties.view_replaced(replica.partition)
         self.proposals.view_replaced(replica.partition)
         self.reactions.view_replaced(replica.view)

@@ -7,7 +7,7 @@ upstream `getOwnerAsync`, which redirects to a destination before it serves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.core.names import place
@@ -18,6 +18,19 @@ from statechannel.core.states import Action, Flow, State
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.keys import KeyState
+
+PATIENCE_RETRIES = 4
+
+
+class Chosen(NamedTuple):
+    """A bundle on its way to a broker by a record of ours that was not read back yet."""
+
+    broker: str | None
+    at_s: float
+
+    def late(self, now_s: float, retry_interval_s: float) -> bool:
+        """Whether it is time to write it again, whatever became of the record."""
+        return now_s - self.at_s > PATIENCE_RETRIES * retry_interval_s
 
 
 @dataclass(slots=True)
@@ -37,7 +50,7 @@ class Lookups:
         self._engine = engine
         self._waiting: dict[str, list[Waiter]] = {}
         self._count = 0
-        self._assigning: dict[str, str] = {}
+        self._assigning: dict[str, Chosen] = {}
         self._decliners: dict[str, dict[str, float]] = {}
 
     def look_up(self, token: int, command: Lookup) -> None:
@@ -132,7 +145,7 @@ class Lookups:
         )
         if written is None:
             return "too many records are on their way"
-        self._assigning[name] = broker
+        self._assigning[name] = Chosen(broker, engine.now.mono_s)
         return "being assigned"
 
     # --- placement --------------------------------------------------------------------------------------------------
@@ -159,8 +172,8 @@ class Lookups:
         engine = self._engine
         for table in (self._assigning, engine.repair.on_their_way, engine.departure.on_their_way):
             for chosen in table.values():
-                if chosen is not None:
-                    load[chosen] = load.get(chosen, 0) + 1
+                if chosen.broker is not None:
+                    load[chosen.broker] = load.get(chosen.broker, 0) + 1
         return load
 
     def declined(self, name: str, broker: str) -> None:
@@ -186,6 +199,9 @@ class Lookups:
     def tick(self) -> None:
         """Time-outs; and another try for those that wait for a broker or for room."""
         now_s = self._engine.now.mono_s
+        for name in [n for n, one in self._assigning.items() if one.late(now_s, self._engine.config.retry_interval_s)]:
+            # Lost or slow: another proposal does no harm, only one can be accepted.
+            del self._assigning[name]
         for name, waiters in list(self._waiting.items()):
             late = [waiter for waiter in waiters if now_s >= waiter.deadline_s]
             if late:

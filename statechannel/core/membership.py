@@ -26,6 +26,7 @@ class Member:
         first_offset: Offset of its first heartbeat read.
         info: The heartbeat as written.
         heard_live: Heard while this reader listened, not only in what lay in the registry before.
+        since: Offset of its first registry record as it read it back itself; -1 until it tells.
     """
 
     broker: str
@@ -35,6 +36,7 @@ class Member:
     first_offset: int
     info: Mapping[str, Any] = field(default_factory=dict)
     heard_live: bool = False
+    since: int = -1
 
     @property
     def caught_up(self) -> bool:
@@ -80,7 +82,7 @@ class Membership:
     def heard(
         self, now_s: float, offset: int, timestamp_ms: int, info: Mapping[str, Any], *, live: bool = True
     ) -> Member | None:
-        """Take a heartbeat in; the member, unless it said goodbye or was replaced by a newer process of its id."""
+        """Take a heartbeat in; the member, unless it said goodbye or another process holds its id."""
         broker, incarnation = info["broker"], info["incarnation"]
         if (broker, incarnation) in self.gone:
             return None
@@ -92,8 +94,8 @@ class Membership:
                 self.lost[broker] = Lost(broker, incarnation, timestamp_ms, now_s, live)
             return None
         if member is None or member.incarnation != incarnation:
-            if member is not None:
-                self.gone.add((broker, member.incarnation))
+            if member is not None and not self._replaces(member, timestamp_ms, info):
+                return None
             member = Member(broker, incarnation, now_s, timestamp_ms, offset)
             self.alive[broker] = member
             self.lost.pop(broker, None)
@@ -101,7 +103,20 @@ class Membership:
         member.heard_at_ms = timestamp_ms
         member.heard_live |= live
         member.info = info
+        member.since = max(member.since, info["since"])
         return member
+
+    def _replaces(self, member: Member, timestamp_ms: int, info: Mapping[str, Any]) -> bool:
+        """Whether another process under a member's id takes its place; the same for every reader of the registry.
+
+        One that was read back (`since`) has proved that nobody was in its way: of two such the later one counts, also for
+        a reader that did not see them come. One that has not gives way to whoever is heard, by the log's own times.
+        """
+        since = info["since"]
+        if since >= 0:
+            return bool(since > max(member.since, -1 if member.since >= 0 else member.first_offset))
+        silent_ms = timestamp_ms - member.heard_at_ms
+        return bool(silent_ms >= self.expiry_s * 1000 or info.get("take_over") is True)
 
     def settle_backlog(self, now_s: float, newest_ms: int) -> None:
         """The registry was read to its end: ages come from the log's own times, not from when they were read."""
@@ -141,6 +156,6 @@ def decode_member(value: bytes | None) -> dict[str, Any] | None:
         return None
     if not is_broker_id(loaded.get("broker")) or not is_broker_id(loaded.get("incarnation")):
         return None
-    if type(loaded.get("seq")) is not int:
+    if type(loaded.get("seq")) is not int or type(loaded.get("since")) is not int:
         return None
     return loaded

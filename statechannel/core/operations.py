@@ -35,6 +35,7 @@ from statechannel.core.verdict import MEANING
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.record import Record
+    from statechannel.core.view import View
 
 RUNNING, ENDED, FAILED = "running", "ended", "failed"
 
@@ -127,8 +128,26 @@ class Operations:
             self._current[name] = operation_id
             return
         self._current.pop(name, None)
-        status, result = _ending(operation, record)
+        status, result = _ending(operation.flow, record.state, record.from_)
         self._end(operation_id, status, result, offset)
+
+    def seed(self, view: View) -> None:
+        """After a lenient join: what the newest record of each key says of its operation."""
+        for key in view.existing():
+            room = len(self.known) < self._engine.config.operations_max
+            of_deletion = key.flow == Flow.NAMESPACE and not key.is_namespace
+            if key.operation is None or key.operation in self.known or key.derived or of_deletion or not room:
+                continue
+            if key.state is None:
+                continue
+            operation = Operation(key.operation, key.flow or "", key.name, view.partition, key.offset)
+            operation.state = key.state
+            operation.changed_offset = key.offset
+            if key.state in IN_FLIGHT:
+                self._current[key.name] = key.operation
+            else:
+                operation.status, operation.result = _ending(operation.flow, key.state, key.from_)
+            self.known[key.operation] = operation
 
     def _end(self, operation_id: str, status: str, result: str, offset: int) -> None:
         operation = self.known.get(operation_id)
@@ -185,6 +204,10 @@ class Operations:
         if result.status is Status.ACCEPTED:
             partition = self._engine.partition_of("/".join(name.split("/")[:2]))
             return Started(operation, name, partition, result.offset)
+        known = self.known.get(operation)
+        if known is not None:
+            # Another broker was asked for the same operation, and its record was first: it is begun all the same.
+            return Started(known.id, known.name, known.partition, known.offset)
         if result.status is Status.REJECTED and result.verdict is not None:
             detail = f"{name}: {MEANING[result.verdict]}; look at its history and try again"
             return Rejected(result.verdict, detail, result.winner)
@@ -246,6 +269,9 @@ class Operations:
             return Rejected(
                 "not-assigned", f"{key.name} is {key.state}; only an Assigned bundle can be moved", key.accepted_id
             )
+        engine = self._engine
+        if key.to == engine.identity.broker and not engine.reactions.serves(key):
+            return Rejected("not-serving-yet", f"{key.name} is being resumed by this broker; try again in a moment")
         if not isinstance(command, Transfer):
             return None
         destination = command.destination
@@ -417,19 +443,21 @@ def _ignore(_: Result) -> None:
     """The state tells; the next round looks at it."""
 
 
-def _ending(operation: Operation, record: Record) -> tuple[str, str]:
-    if record.state is State.ACTIVE:
+def _ending(flow: str, state: State, from_: str | None) -> tuple[str, str]:
+    """How an operation ended, by the state in which its bundle came to rest."""
+    if state is State.ACTIVE:
         return ENDED, "created"
-    if record.state is State.DELETED:
-        return ENDED, "deleted" if operation.flow == Flow.NAMESPACE else "split"
-    if record.state is State.UNASSIGNED:
-        if operation.flow == Flow.UNLOAD:
+    if state is State.DELETED:
+        return ENDED, "deleted" if flow == Flow.NAMESPACE else "split"
+    if state is State.UNASSIGNED:
+        if flow == Flow.UNLOAD:
             return ENDED, "unloaded"
-        return (ENDED, "repaired") if operation.flow == Flow.REPAIR else (FAILED, "declined")
-    if operation.flow == Flow.TRANSFER:
-        return (ENDED, "transferred") if record.to == operation.destination else (FAILED, "taken-back")
-    if operation.flow == Flow.SPLIT:
+        return (ENDED, "repaired") if flow == Flow.REPAIR else (FAILED, "declined")
+    if flow == Flow.TRANSFER:
+        # The destination's record carries the source; what was taken back carries null.
+        return (ENDED, "transferred") if from_ is not None else (FAILED, "taken-back")
+    if flow == Flow.SPLIT:
         return FAILED, "given-up"
-    if operation.flow == Flow.UNLOAD:
+    if flow == Flow.UNLOAD:
         return FAILED, "taken-back"
-    return ENDED, "repaired" if operation.flow == Flow.REPAIR else "owned"
+    return ENDED, "repaired" if flow == Flow.REPAIR else "owned"

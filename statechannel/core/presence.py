@@ -59,6 +59,7 @@ class Presence:
         self._foreign_last_ms: dict[str, int] = {}
         self._own_first_read = False
         self._own_last_ms = 0
+        self._own_first_offset = -1
 
     # --- what the log says ------------------------------------------------------------------------------------------
 
@@ -112,6 +113,9 @@ class Presence:
         self._foreign_last_ms[incarnation] = record.timestamp_ms
         if info.get("leaving") is True:
             return True
+        if self._own_first_read and info["since"] > self._own_first_offset:
+            self._stop_replaced(incarnation)
+            return True
         fresh = self._registry_end is not None and record.offset >= self._registry_end
         if not self.announced:
             if fresh:
@@ -131,12 +135,15 @@ class Presence:
         if silent_ms < engine.config.member_expiry_s * 1000 and info.get("take_over") is not True:
             # We were heard a moment ago: by the same log times the other one will see that, and give way.
             return False
-        engine.stop(
-            "replaced",
-            f"another process (incarnation {incarnation}) runs under broker id {engine.identity.broker} now; this one was "
-            "not heard for longer than the expiry and must not go on",
-        )
+        self._stop_replaced(incarnation)
         return True
+
+    def _stop_replaced(self, incarnation: str) -> None:
+        self._engine.stop(
+            "replaced",
+            f"another process (incarnation {incarnation}) runs under broker id {self._engine.identity.broker} now; this "
+            "one was not heard for longer than the expiry and must not go on",
+        )
 
     def _heard_self(self, record: RecordRead, info: dict[str, Any]) -> None:
         engine = self._engine
@@ -145,6 +152,7 @@ class Presence:
         self._own_last_ms = record.timestamp_ms
         if not self._own_first_read:
             self._own_first_read = True
+            self._own_first_offset = record.offset
             limit_ms = engine.config.member_expiry_s * 1000
             for incarnation, last_ms in self._foreign_last_ms.items():
                 gone = (engine.identity.broker, incarnation) in self.members.gone
@@ -194,6 +202,7 @@ class Presence:
         now_s = engine.now.mono_s
         if not self.announced:
             self._maybe_announce(now_s)
+        before = self.mode
         self._check_mode(now_s)
         if self.mode is Mode.NORMAL:
             lost = self.members.expire(now_s, keep=engine.identity.incarnation)
@@ -202,6 +211,9 @@ class Presence:
                     engine.emit("member.lost", broker=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
                 engine.repair.members_lost([one for one in lost if one.heard_live])
                 engine.members_changed()
+        if self.mode is not before:
+            # After the expiry: whoever begins to act now must know who is gone.
+            engine.mode_changed(before)
         if self.announced and now_s >= self._next_at_s and not self.goodbye_sent:
             self._send()
 
@@ -243,7 +255,6 @@ class Presence:
         self._mode_since_s = engine.now.mono_s
         engine.emit("mode.changed", before=before, mode=mode)
         self._next_at_s = engine.now.mono_s
-        engine.mode_changed(before)
 
     @property
     def silence_s(self) -> float:
@@ -255,7 +266,7 @@ class Presence:
         return (
             self.mode is Mode.NORMAL
             and self.listening_since_s is not None
-            and self._engine.now.mono_s - self.listening_since_s > self._engine.config.member_expiry_s
+            and self._engine.now.mono_s - self.listening_since_s >= self._engine.config.member_expiry_s
         )
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -297,7 +308,9 @@ class Presence:
             "formats": [FORMAT],
             "phase": "caught-up" if engine.caught_up else "joining",
             "mode": engine.mode,
-            "take_over": engine.config.take_over,
+            # Only until we are known: a late record of a process that took over once must not do it again.
+            "since": self._own_first_offset,
+            "take_over": engine.config.take_over and not self._own_first_read,
             "accepting": not engine.draining,
             "draining": engine.draining,
             "leading": self.elected,

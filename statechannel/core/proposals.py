@@ -49,7 +49,11 @@ class Result(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """A record that was handed to the log and whose end is not known yet."""
+    """A record that was handed to the log and whose end is not known yet.
+
+    Attributes:
+        unseen_through: The view was rebuilt meanwhile: what lies in the log up to here was not judged one by one.
+    """
 
     token: int
     partition: int
@@ -62,6 +66,7 @@ class Pending:
     offset: int = -1
     session: int = -1
     failed: bool = False
+    unseen_through: int = -1
     seen: dict[int, Result] = field(default_factory=dict)
 
 
@@ -74,6 +79,7 @@ class Proposals:
         self._by_id: dict[str, Pending] = {}
         self._failed: dict[int, Pending] = {}
         self._delivered: dict[tuple[int, int], tuple[int, int]] = {}
+        self._others: dict[int, int] = {}
         self._ids = 0
 
     def __len__(self) -> int:
@@ -169,29 +175,39 @@ class Proposals:
 
     def control(self, partition: int, key: bytes, fields: dict[str, Any]) -> None:
         """Write a control record; nobody waits for its end."""
-        engine = self._engine
-        engine.perform(Append(engine.new_token(), Topic.CHANNEL, partition, key, codec.encode(fields)))
+        self._unjudged(partition, key, codec.encode(fields))
 
     def purge(self, partition: int, key: bytes) -> None:
         """Write the null that takes away a key which does not exist."""
-        engine = self._engine
-        engine.perform(Append(engine.new_token(), Topic.CHANNEL, partition, key, None))
+        self._unjudged(partition, key, None)
+
+    def _unjudged(self, partition: int, key: bytes, value: bytes | None) -> None:
+        token = self._engine.new_token()
+        self._others[token] = partition
+        while len(self._others) > self._engine.config.pending_max:
+            del self._others[next(iter(self._others))]
+        self._engine.perform(Append(token, Topic.CHANNEL, partition, key, value))
 
     def appended(self, report: Appended) -> None:
         """A delivery report: the record is in the log, its verdict follows (or came already)."""
         pending = self._pending.get(report.token)
+        partition = self._others.pop(report.token, None) if pending is None else pending.partition
+        if partition is not None:
+            before = self._delivered.get((partition, report.session), (-1, -1))
+            self._delivered[partition, report.session] = max(before, (report.token, report.offset))
         if pending is None:
             return
         pending.offset = report.offset
         pending.session = report.session
-        before = self._delivered.get((pending.partition, report.session), (-1, -1))
-        self._delivered[pending.partition, report.session] = max(before, (report.token, report.offset))
         result = pending.seen.get(report.offset)
         if result is not None:
             self._finish(pending, result)
+        elif report.offset <= pending.unseen_through:
+            self._finish(pending, Result(Status.UNKNOWN))
 
     def append_failed(self, report: AppendFailed) -> None:
         """An error is not an end, unless the record never left the client."""
+        self._others.pop(report.token, None)
         pending = self._pending.get(report.token)
         if pending is None:
             return
@@ -215,6 +231,9 @@ class Proposals:
             self._finish(pending, Result(Status.ACCEPTED, verdict, record.offset))
             return
         result = Result(Status.REJECTED, verdict, record.offset, judgement.key.accepted_id)
+        if pending.failed and pending.unseen_through >= 0:
+            # This may be a second copy; what became of a first one was not seen here.
+            result = Result(Status.UNKNOWN)
         if pending.failed or pending.offset == record.offset:
             self._finish(pending, result)
         elif pending.offset < 0:
@@ -226,7 +245,9 @@ class Proposals:
         for pending in list(self._failed.values()):
             replica = self._engine.replicas[pending.partition]
             token, offset = self._delivered.get((pending.partition, pending.session), (-1, -1))
-            if token > pending.token and 0 <= offset <= replica.applied and replica.caught_up:
+            if pending.unseen_through >= 0:
+                self._finish(pending, Result(Status.UNKNOWN))
+            elif token > pending.token and 0 <= offset <= replica.applied and replica.caught_up:
                 self._finish(pending, Result(Status.NOT_WRITTEN))
             elif pending.is_proposal and self._superseded(pending):
                 self._finish(pending, Result(Status.REJECTED, Verdict.STALE_VERSION))
@@ -248,6 +269,8 @@ class Proposals:
                 self._finish(pending, Result(Status.ACCEPTED, Verdict.ACCEPTED, key.offset))
             elif pending.failed or 0 <= pending.offset <= view.applied:
                 self._finish(pending, Result(Status.UNKNOWN))
+            else:
+                pending.unseen_through = view.applied
 
     def _finish(self, pending: Pending, result: Result) -> None:
         self._pending.pop(pending.token, None)

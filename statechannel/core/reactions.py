@@ -329,7 +329,7 @@ class Reactions:
         key = self._engine.key(name)
         if key is None or self.tasks.get(name) is not task:
             return
-        wait_s = self._engine.lease_wait_s(key, task.due)
+        wait_s = self._engine.lease.wait_s(key, task.due)
         if self._engine.now.mono_s < task.started_at_s + wait_s:
             task.retry_at_s = task.started_at_s + wait_s
             return

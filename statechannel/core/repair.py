@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from statechannel.core.lookups import Chosen
 from statechannel.core.proposals import Result
 from statechannel.core.states import Action, Flow, State
 
@@ -29,7 +30,7 @@ class Repair:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.paused_why: str | None = None
-        self.on_their_way: dict[str, str | None] = {}
+        self.on_their_way: dict[str, Chosen] = {}
         self._paused_until_s = 0.0
         self._losses: list[tuple[float, str]] = []
         self._next_s = 0.0
@@ -85,6 +86,9 @@ class Repair:
         if whole:
             self._scan_wanted = False
             self._next_scan_s = now_s + engine.config.scan_interval_s
+        for name in [n for n, one in self.on_their_way.items() if one.late(now_s, engine.config.retry_interval_s)]:
+            del self.on_their_way[name]
+            self._scan_wanted = True
         room = engine.config.repair_batch_max
         for replica in engine.replicas:
             if not replica.caught_up:
@@ -131,7 +135,11 @@ class Repair:
         engine = self._engine
         holder = key.owner or (key.to if key.state is State.ASSIGNING else None)
         closing = engine.closing(key.namespace)
-        chosen = None if closing else engine.lookups.choose(key, without=holder)
+        named = key.to if key.state is State.RELEASING and not closing else None
+        member = engine.presence.members.alive.get(named) if named is not None else None
+        finish = member is not None and member.accepting
+        # The destination of an interrupted transfer lives: the operation ends as it was asked for.
+        chosen = named if finish else None if closing else engine.lookups.choose(key, without=holder)
         lost = engine.presence.members.lost.get(holder) if holder is not None else None
         name = key.name
 
@@ -152,8 +160,8 @@ class Repair:
             State.UNASSIGNED if chosen is None else State.ASSIGNING,
             done,
             action=Action.REPAIR,
-            flow=Flow.REPAIR,
-            operation=engine.proposals.new_id(),
+            flow=key.flow if finish else Flow.REPAIR,
+            operation=key.operation if finish else engine.proposals.new_id(),
             from_=holder,
             to=chosen,
             forced=True,
@@ -161,7 +169,7 @@ class Repair:
             reason=why,
         )
         if written is not None:
-            self.on_their_way[name] = chosen
+            self.on_their_way[name] = Chosen(chosen, engine.now.mono_s)
 
 
 def _responsible(key: KeyState) -> tuple[str, str | None]:

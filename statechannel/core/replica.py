@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from statechannel.core import codec
 from statechannel.core.joiner import Joiner
+from statechannel.core.replay import read_many
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statechannel.core.inputs import RecordRead
 
 
@@ -85,7 +88,7 @@ class Replica:
         self._joiner = Joiner(self.partition, self.partitions)
 
     def read(self, now_s: float, record: RecordRead) -> Judgement | None:
-        """Take in one record; a judgement only where this reader is caught up."""
+        """Take in one record; a judgement only where it is judged strictly, be it in replay or caught up."""
         if self.phase is Phase.CAUGHT_UP:
             return self._read_strictly(record)
         if self.phase not in (Phase.READING, Phase.WAITING):
@@ -103,15 +106,33 @@ class Replica:
         if self._joiner is not None:
             self._joiner.read(record.offset, record.key, record.value)
             if self._joiner.stopped:
+                self.position = record.offset
                 self._stop(self._joiner.stopped, record.offset)
                 return None
         else:
             judgement = self.view.read(record.offset, record.key, record.value)
             if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+                self.position = record.offset
                 self._stop(judgement.format, record.offset)
                 return None
+            self._advance(now_s)
+            return judgement
         self._advance(now_s)
         return None
+
+    def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
+        """Take in the first of these records as `read` would one by one; how many.
+
+        For the bulk of a replay: it stops before whatever ends this reader's phase, which `read` then takes.
+        """
+        if self.phase is not Phase.READING or self._joiner is not None or now_s - self._opened_at_s > self._half_lag_s:
+            return 0
+        before = self.position
+        self.position = read_many(self.view, records, before, self.end_offset - 1)
+        taken = self.position - before
+        if taken:
+            self.timestamp_ms = records[taken - 1].timestamp_ms
+        return taken
 
     def _read_strictly(self, record: RecordRead) -> Judgement | None:
         if record.offset != self.position:

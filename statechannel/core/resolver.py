@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from statechannel.core.keys import KeyState
 
-    _Fits = Callable[[str | None, Record, KeyState], bool]
+    _Fits = Callable[[str | None, str | None, KeyState], bool]
 
 _ASSERT, _DELETED = Kind.ASSERT, State.DELETED
 _ACCEPTED = Verdict.ACCEPTED
@@ -76,38 +76,39 @@ def _namespace_move(record: Record, accepted: KeyState) -> Verdict:
 
 def _bundle_move(record: Record, accepted: KeyState) -> Verdict:
     was: State = accepted.state  # type: ignore[assignment]
-    row = (_FORCED_ROWS if record.forced else _ROWS)[was].get(record.state)
+    row = (_FORCED_ROWS if record.forced else ROWS)[was].get(record.state)
     if row is None:
         return Verdict.ILLEGAL_MOVE
     is_met, from_fits, to_fits, has_children = row
-    if not is_met(accepted):
+    if is_met is not None and not is_met(accepted):
         return Verdict.ILLEGAL_MOVE
-    if not (from_fits(record.from_, record, accepted) and to_fits(record.to, record, accepted)):
+    from_ = record.from_
+    if not (from_fits(from_, from_, accepted) and to_fits(record.to, from_, accepted)):
         return Verdict.WRONG_BROKER
     if has_children and not children_fit(record, accepted.lower, accepted.upper):
         return Verdict.BAD_CHILDREN
     return _ACCEPTED
 
 
-_MET: dict[Need, Callable[[KeyState], bool]] = {
-    Need.NOTHING: lambda _: True,
+_MET: dict[Need, Callable[[KeyState], bool] | None] = {
+    Need.NOTHING: None,
     Need.DESTINATION: lambda accepted: accepted.to is not None,
     Need.NO_DESTINATION: lambda accepted: accepted.to is None,
-    Need.CHILDREN: lambda _: True,
+    Need.CHILDREN: None,
 }
-"""Whether a move is listed at all from this accepted state."""
+"""Whether a move is listed at all from this accepted state; None: always."""
 
 _FITS: dict[Who, _Fits] = {
-    Who.ANY: lambda _broker, _record, _accepted: True,
-    Who.NULL: lambda broker, _record, _accepted: broker is None,
-    Who.SET: lambda broker, _record, _accepted: broker is not None,
-    Who.ACCEPTED_FROM: lambda broker, _record, accepted: broker == accepted.from_,
-    Who.ACCEPTED_TO: lambda broker, _record, accepted: broker == accepted.to,
-    Who.NULL_OR_OTHER: lambda broker, record, _accepted: broker is None or broker != record.from_,
+    Who.ANY: lambda _broker, _from, _accepted: True,
+    Who.NULL: lambda broker, _from, _accepted: broker is None,
+    Who.SET: lambda broker, _from, _accepted: broker is not None,
+    Who.ACCEPTED_FROM: lambda broker, _from, accepted: broker == accepted.from_,
+    Who.ACCEPTED_TO: lambda broker, _from, accepted: broker == accepted.to,
+    Who.NULL_OR_OTHER: lambda broker, from_, _accepted: broker is None or broker != from_,
 }
-"""Whether a record's `from` or `to` is the broker that the move asks for."""
+"""Whether a record's `from` or `to`, beside its `from`, is the broker that the move asks for."""
 
-_Row = tuple["Callable[[KeyState], bool]", "_Fits", "_Fits", bool]
+_Row = tuple["Callable[[KeyState], bool] | None", "_Fits", "_Fits", bool]
 
 
 def _row(move: Move) -> _Row:
@@ -115,7 +116,7 @@ def _row(move: Move) -> _Row:
 
 
 # The tables with their checks looked up once, by accepted state and then by the record's.
-_ROWS: dict[State, dict[State, _Row]] = {
+ROWS: dict[State, dict[State, _Row]] = {
     was: {to: _row(move) for (from_, to), move in MOVES.items() if from_ is was} for was in BUNDLE_STATES
 }
 _FORCED_ROWS: dict[State, dict[State, _Row]] = {

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from statechannel.core.commands import Done, Rejected
+from statechannel.core.lookups import Chosen
 from statechannel.core.proposals import Result
 from statechannel.core.states import Action, Flow, State
 
@@ -30,7 +31,7 @@ class Departure:
         self.begun = False
         self._token = 0
         self._deadline_s = 0.0
-        self.on_their_way: dict[str, str | None] = {}
+        self.on_their_way: dict[str, Chosen] = {}
         self._retry_at_s = 0.0
         self._goodbye_at_s: float | None = None
         self._left_behind = 0
@@ -95,7 +96,7 @@ class Departure:
             if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.on_their_way:
                 continue
             destination = engine.lookups.choose(key, without=me)
-            self.on_their_way[name] = destination
+            self.on_their_way[name] = Chosen(destination, engine.now.mono_s)
             engine.proposals.propose(
                 key,
                 State.RELEASING,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.core import codec
 from statechannel.core.bundle import parse_key, partition_of, range_name
@@ -40,6 +40,8 @@ class Judgement(NamedTuple):
 _OWNED = IN_FLIGHT | {State.ASSIGNED}
 _FLOWS = {flow.value: flow.value for flow in Flow}
 _ACCEPTED, _ASSIGNED, _SPLITTING = Verdict.ACCEPTED, State.ASSIGNED, State.SPLITTING
+_ASSIGNING, _DELETED = State.ASSIGNING, State.DELETED
+_decode, _BUNDLE_FORMS, _NAMESPACE_FORMS = codec.decode_form, codec.BUNDLE_FORMS, codec.NAMESPACE_FORMS
 _SERVED = frozenset({State.ASSIGNED, State.RELEASING, State.SPLITTING})
 # Half the price of the named tuple's own constructor, which takes keywords and defaults.
 _judgement = tuple.__new__
@@ -53,6 +55,7 @@ class View:
     Attributes:
         applied: Offset of the last record read; -1 before the first.
         keys: Every key of known form in its right partition that was ever read or derived and not forgotten.
+        writers: Processes whose records were accepted, by incarnation.
         load: Number of bundles that each broker has or is about to have (placement counts those in flight).
     """
 
@@ -64,11 +67,11 @@ class View:
         self.ledger = Ledger()
         self.in_flight: dict[KeyState, None] = {}
         self.load: dict[str, int] = {}
-        self._writers: dict[str, Writer] = {}
+        self.writers: dict[str, Writer] = {}
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
         """Judge one record and take it in."""
-        state = self.keys.get(key) if key is not None else None
+        state = self.keys.get(key)  # type: ignore[arg-type]  # nothing is held under None
         if state is None:
             held = self._unheld(key, value)
             if isinstance(held, Judgement):
@@ -78,7 +81,8 @@ class View:
             state = held
         if value is None:
             return self._null(offset, state)
-        record = codec.decode(value, namespace=state.lower < 0)
+        forms = _BUNDLE_FORMS if state.lower >= 0 else _NAMESPACE_FORMS
+        record = _decode(value, forms, state.record_id)
         if record.__class__ is not Record:
             if isinstance(record, codec.NewerFormat):
                 return Judgement(Verdict.UNSUPPORTED_FORMAT, format=record.format)
@@ -135,32 +139,38 @@ class View:
 
     def accept(self, record: Record, key: KeyState, offset: int, *, derive: bool = True) -> None:
         """Make an accepted proposal the key's state and, unless told not to, derive what follows from it."""
-        bounds = record.bounds() if record.children is not None else None
-        writer = self._writers.get(record.incarnation)
+        writer = self.writers.get(record.incarnation)
         if writer is None or writer.broker != record.broker:
-            writer = self._writers[record.incarnation] = Writer(record.broker, record.incarnation)
+            writer = self.writers[record.incarnation] = Writer(record.broker, record.incarnation)
         if key.lower < 0 and derive:
             self._accept_namespace(record, key)
         self.place(key, record.state, record.version, record.from_, record.to)
-        key.record_id = record.id
-        key.derived = False
+        self.note(key, record.id, writer, record.raw, offset)
         key.forced = record.forced
+        if record.state is _SPLITTING:
+            key.intent = _intent(record)
+        if record.children is None:
+            key.bounds = None
+            return
+        key.bounds = record.bounds()
+        if derive and key.bounds is not None:
+            self.derive(key)
+
+    def note(self, key: KeyState, record_id: str, writer: Writer, raw: dict[str, Any], offset: int) -> None:
+        """Note which record the key's new state comes from; what few records have is left empty."""
+        key.record_id = record_id
+        key.derived = False
+        key.forced = False
         key.writer = writer
-        if record.state is _ASSIGNED:
+        if key.state is _ASSIGNED:
             key.server = writer
-        elif record.state not in _SERVED:
+        elif key.state not in _SERVED:
             key.server = None
-        raw = record.raw
         operation, flow = raw.get("operation"), raw.get("flow")
         key.operation = operation if type(operation) is str else None
         key.flow = _FLOWS.get(flow, flow) if type(flow) is str else None
         key.offset = offset
-        key.bounds = bounds
         key.intent = None
-        if record.state is _SPLITTING:
-            key.intent = _intent(record)
-        elif bounds is not None and derive:
-            self.derive(key)
 
     def _accept_namespace(self, record: Record, key: KeyState) -> None:
         if key.ring is not None:
@@ -172,9 +182,7 @@ class View:
 
     def place(self, key: KeyState, state: State, version: int, from_: str | None, to: str | None) -> None:
         """Set state and brokers of a key, and keep the counts that hang on them."""
-        ring = key.ring
         was = key.state
-        before = key.bound
         key.was = was
         key.state = state
         key.version = version
@@ -186,18 +194,20 @@ class View:
             self.in_flight[key] = None
         elif was in IN_FLIGHT:
             del self.in_flight[key]
-        after = key.bound = key.bound_for
-        if before != after:
-            self._count(before, after)
+        after = to if state is _ASSIGNED or state is _ASSIGNING else key.bound_for
+        if key.bound != after:
+            self._count(key.bound, after)
+            key.bound = after
+        ring = key.ring
         if ring is None:
             return
         if version > ring.highest:
             ring.highest = version
         if state is not was:
             ring.owned += (state in _OWNED) - (was in _OWNED)
-        if state is State.DELETED:
-            ring.live.pop(key.lower, None)
-            ring.parents.append(key)
+            if state is _DELETED:
+                ring.live.pop(key.lower, None)
+                ring.parents.append(key)
 
     def _count(self, before: str | None, after: str | None) -> None:
         if before is not None:
@@ -220,6 +230,7 @@ class View:
         version = parent.version + 1 if split else parent.version
         owner = parent.from_ if split else None
         prefix = parent.namespace.encode() + b"/"
+        children: dict[int, KeyState] = {}
         for index in range(len(bounds) - 1):
             lower, upper = bounds[index], bounds[index + 1]
             name = prefix + range_name(lower, upper).encode()
@@ -227,7 +238,7 @@ class View:
             if child is None:
                 child = self.keys[name] = KeyState(parent.namespace, lower, upper)
             child.ring = ring
-            ring.live[lower] = child
+            children[lower] = child
             self.place(child, state, version, None, owner)
             child.record_id = parent.record_id
             child.derived = True
@@ -239,6 +250,7 @@ class View:
             child.offset = parent.offset
             child.bounds = None
             child.intent = None
+        ring.live.update(children)
 
     def _end_ring(self, ring: Ring) -> None:
         for member in (*ring.live.values(), *ring.parents):

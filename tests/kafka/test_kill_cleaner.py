@@ -4,8 +4,8 @@ import asyncio
 import random
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import orjson
 import pytest
@@ -69,6 +69,19 @@ class FullReader:
             "the full reader fell behind the cleaner"
         )
         return digest([audit_of(prefix)[0].view])
+
+
+@asynccontextmanager
+async def busy_with(*work: Coroutine) -> AsyncIterator[None]:
+    """Keep doing it until the block ends; none of it may have failed by then."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+        assert [task.exception() for task in tasks if task.done()] == []
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextmanager
@@ -164,19 +177,14 @@ async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_wor
             assert isinstance(await (await one.create_namespace(NAMESPACE, 16)).outcome(20), Done)
             await owners(one, BUNDLES)
             begun_s = asyncio.get_running_loop().time()
-            busy = [asyncio.create_task(race(one, two, 1)), asyncio.create_task(throw_junk(at, topic_prefix, 2))]
             cleaned = []
-            for number, at_s in enumerate(JOINS_AT_S):
-                await asyncio.sleep(max(0, begun_s + at_s - asyncio.get_running_loop().time()))
-                cleaned.append(missing(read_log(at, topic_prefix)))
-                async with StateChannel.open(settings, broker=f"j{number}", join_timeout_s=40) as joined:
-                    found, applied = joined.digest()
-                    assert found == await full.digest_at(applied[0]), f"joiner {number} at offset {applied[0]}"
-            for task in busy:
-                task.cancel()
-            await asyncio.gather(*busy, return_exceptions=True)
-            failed = [task.exception() for task in busy if not task.cancelled()]
-            assert failed == []
+            async with busy_with(race(one, two, 1), throw_junk(at, topic_prefix, 2)):
+                for number, at_s in enumerate(JOINS_AT_S):
+                    await asyncio.sleep(max(0, begun_s + at_s - asyncio.get_running_loop().time()))
+                    cleaned.append(missing(read_log(at, topic_prefix)))
+                    async with StateChannel.open(settings, broker=f"j{number}", join_timeout_s=40) as joined:
+                        found, applied = joined.digest()
+                        assert found == await full.digest_at(applied[0]), f"joiner {number} at offset {applied[0]}"
             await settled(lambda: one.status()["oldest_debt_s"] == 0 and not one.status()["in_flight"], 40)
             for member in (one, two):
                 found, applied = member.digest()

@@ -6,7 +6,7 @@ from statechannel.api import BrokerHooks
 from statechannel.settings import Settings, load
 
 
-def make_settings(bootstrap: str, channel: str, **groups: dict) -> Settings:
+def make_settings(bootstrap: str, channel: str, /, **groups: dict) -> Settings:
     """Settings with times short enough for tests, still in the relations that are checked at start."""
     found: dict[str, dict] = {
         "kafka": {"bootstrap_servers": bootstrap},

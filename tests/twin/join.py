@@ -1,6 +1,5 @@
 """A joining reader: rules R4 and R5, and the join of section 5 as the audit describes it."""
 
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -1,6 +1,5 @@
 """Keys and records as bytes: what the formats page says, one check after another."""
 
-
 from __future__ import annotations
 
 import re

@@ -1,0 +1,50 @@
+"""The embedding API: a broker opens the channel, says what it wants to be told, and asks who owns what.
+
+Asyncio first; `BlockingStateChannel` is the same with plain calls, on a private loop in a thread of its own.
+Expected ends are values (`statechannel.core.commands`): accepted, rejected with a reason, or unknown. Exceptions mean
+that something could not be done at all; every one has a hint.
+"""
+
+from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
+from statechannel.api.channel import StateChannel, Ticket
+from statechannel.core.commands import (
+    BoundTo,
+    Done,
+    NotFound,
+    Outcome,
+    Owned,
+    Rejected,
+    Started,
+    Undetermined,
+    Unknown,
+    Unowned,
+)
+from statechannel.runtime.changes import Change, ChangesError, Derived
+from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
+from statechannel.runtime.hooks import BlockingBrokerHooks, BrokerHooks, HookReentryError
+
+__all__ = [
+    "BlockingBrokerHooks",
+    "BlockingStateChannel",
+    "BlockingTicket",
+    "BoundTo",
+    "BrokerHooks",
+    "Change",
+    "ChangesError",
+    "ChannelStoppedError",
+    "Derived",
+    "Done",
+    "HookReentryError",
+    "JoinTimeoutError",
+    "NotFound",
+    "Outcome",
+    "Owned",
+    "Rejected",
+    "Started",
+    "StateChannel",
+    "Stopped",
+    "Ticket",
+    "Undetermined",
+    "Unknown",
+    "Unowned",
+]

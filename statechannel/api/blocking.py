@@ -1,0 +1,198 @@
+"""The same API with plain calls, for brokers without asyncio. Method for method as `statechannel.api.channel`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+from statechannel.api.channel import StateChannel, Ticket
+from statechannel.runtime.hooks import ThreadedHooks, refuse_inside_hook
+from statechannel.runtime.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from prometheus_client import CollectorRegistry
+
+    from statechannel.core.commands import Command, Outcome
+    from statechannel.core.placement import Placement
+    from statechannel.runtime.changes import Change
+    from statechannel.runtime.exits import Stopped
+    from statechannel.runtime.hooks import BlockingBrokerHooks
+    from statechannel.settings import Settings
+
+
+class BlockingTicket:
+    """See `statechannel.api.Ticket`."""
+
+    def __init__(self, loop: LoopThread, ticket: Ticket) -> None:
+        self._loop = loop
+        self._ticket = ticket
+        self.operation = ticket.operation
+
+    def __str__(self) -> str:
+        return self.operation
+
+    def __repr__(self) -> str:
+        return f"BlockingTicket({self.operation!r})"
+
+    def started(self, timeout_s: float = 60.0) -> Outcome:
+        """See `Ticket.started`."""
+        refuse_inside_hook("Ticket.started")
+        return self._loop.call(self._ticket.started(timeout_s))
+
+    def outcome(self, timeout_s: float = 60.0) -> Outcome:
+        """See `Ticket.outcome`."""
+        refuse_inside_hook("Ticket.outcome")
+        return self._loop.call(self._ticket.outcome(timeout_s))
+
+
+class BlockingStateChannel:
+    """See `statechannel.api.StateChannel`. May be used by several threads at once."""
+
+    def __init__(self, loop: LoopThread, channel: StateChannel, hooks: ThreadedHooks | None) -> None:
+        self._loop = loop
+        self._channel = channel
+        self._hooks = hooks
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        broker: str,
+        hooks: BlockingBrokerHooks | None = None,
+        listeners: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        persistent: bool = True,
+        non_persistent: bool = True,
+        create_topics: bool = False,
+        join_timeout_s: float = 120.0,
+        placement: Placement | None = None,
+        metrics_registry: CollectorRegistry | None = None,
+        on_stuck: Callable[[], None] | None = None,
+        **groups: Mapping[str, Any],
+    ) -> Self:
+        """See `StateChannel.open`; hooks run in threads of their own."""
+        loop = LoopThread(f"statechannel-{broker}")
+        threaded = None if hooks is None else ThreadedHooks(hooks)
+
+        async def make() -> StateChannel:
+            return await StateChannel.open(
+                settings,
+                broker=broker,
+                hooks=threaded,
+                listeners=listeners,
+                properties=properties,
+                persistent=persistent,
+                non_persistent=non_persistent,
+                create_topics=create_topics,
+                join_timeout_s=join_timeout_s,
+                placement=placement,
+                metrics_registry=metrics_registry,
+                on_stuck=on_stuck,
+                **groups,
+            )
+
+        try:
+            return cls(loop, loop.call(make()), threaded)
+        except BaseException:
+            loop.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, command: Command) -> Outcome:
+        """See `StateChannel.ask`."""
+        refuse_inside_hook("StateChannel.ask")
+        return self._loop.call(self._channel.ask(command))
+
+    def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
+        """See `StateChannel.lookup`."""
+        refuse_inside_hook("StateChannel.lookup")
+        return self._loop.call(self._channel.lookup(name, timeout_s, read_only=read_only))
+
+    def transfer(self, name: str, to: str, *, reason: str | None = None) -> BlockingTicket:
+        """See `StateChannel.transfer`."""
+        return BlockingTicket(self._loop, self._loop.call(self._channel.transfer(name, to, reason=reason)))
+
+    def unload(self, name: str, *, reason: str | None = None) -> BlockingTicket:
+        """See `StateChannel.unload`."""
+        return BlockingTicket(self._loop, self._loop.call(self._channel.unload(name, reason=reason)))
+
+    def split(self, name: str, *, at: Sequence[int] = (), parts: int = 2, reason: str | None = None) -> BlockingTicket:
+        """See `StateChannel.split`."""
+        split = self._channel.split(name, at=at, parts=parts, reason=reason)
+        return BlockingTicket(self._loop, self._loop.call(split))
+
+    def create_namespace(self, name: str, bundles: int = 4) -> BlockingTicket:
+        """See `StateChannel.create_namespace`."""
+        return BlockingTicket(self._loop, self._loop.call(self._channel.create_namespace(name, bundles)))
+
+    def delete_namespace(self, name: str) -> BlockingTicket:
+        """See `StateChannel.delete_namespace`."""
+        return BlockingTicket(self._loop, self._loop.call(self._channel.delete_namespace(name)))
+
+    def resume_repair(self) -> Outcome:
+        """See `StateChannel.resume_repair`."""
+        refuse_inside_hook("StateChannel.resume_repair")
+        return self._loop.call(self._channel.resume_repair())
+
+    def ticket(self, operation: str) -> BlockingTicket:
+        """See `StateChannel.ticket`."""
+        return BlockingTicket(self._loop, self._channel.ticket(operation))
+
+    def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> Iterator[Change]:
+        """See `StateChannel.changes`. Each step of the iterator waits for the next change."""
+        refuse_inside_hook("StateChannel.changes")
+        stream = self._channel.changes(since, limit=limit)
+        try:
+            while True:
+                try:
+                    yield self._loop.call(anext(stream))  # type: ignore[arg-type]  # a generator's step is a coroutine
+                except StopAsyncIteration:
+                    return
+        finally:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call(stream.aclose())  # type: ignore[attr-defined]
+
+    def status(self) -> dict[str, Any]:
+        """See `StateChannel.status`."""
+        return self._loop.ask(self._channel.status)
+
+    def serving(self) -> dict[str, int]:
+        """See `StateChannel.serving`."""
+        return self._loop.ask(self._channel.serving)
+
+    def digest(self) -> tuple[str, dict[int, int]]:
+        """See `StateChannel.digest`."""
+        return self._loop.ask(self._channel.digest)
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """See `StateChannel.stopped`."""
+        return self._channel.stopped
+
+    def wait_stopped(self) -> Stopped:
+        """See `StateChannel.wait_stopped`."""
+        refuse_inside_hook("StateChannel.wait_stopped")
+        return self._loop.call(self._channel.wait_stopped())
+
+    def shutdown(self, budget_s: float | None = None) -> Stopped:
+        """See `StateChannel.shutdown`."""
+        refuse_inside_hook("StateChannel.shutdown")
+        return self._loop.call(self._channel.shutdown(budget_s))
+
+    def close(self) -> None:
+        """See `StateChannel.close`; the private loop ends, too."""
+        refuse_inside_hook("StateChannel.close")
+        self._loop.finish(self._channel.close)
+        if self._hooks is not None:
+            self._hooks.close()

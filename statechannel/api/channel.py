@@ -1,0 +1,352 @@
+"""A member of the channel for asyncio: `StateChannel` and its tickets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ulid import ULID
+
+from statechannel.core import commands
+from statechannel.core.bundle import namespace_bounds
+from statechannel.core.commands import AwaitOperation, Started, Unknown
+from statechannel.core.digest import digest
+from statechannel.runtime.assemble import Opened, open_member
+from statechannel.runtime.changes import Past
+from statechannel.runtime.exits import ChannelStoppedError, Stopped
+from statechannel.runtime.hooks import BrokerHooks, refuse_inside_hook
+from statechannel.settings import Settings, load, to_identity
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+    from types import TracebackType
+
+    from prometheus_client import CollectorRegistry
+
+    from statechannel.core.commands import Command, Outcome
+    from statechannel.core.placement import Placement
+    from statechannel.runtime.changes import Change
+
+SHUTDOWN_GRACE_S = 5.0
+"""A shutdown that has not ended so long after its budget is ended by force."""
+
+
+class Ticket:
+    """An operation that was asked for. Keep `str(ticket)`: `StateChannel.ticket` finds it again after a restart.
+
+    Attributes:
+        operation: Id that every record of the operation carries.
+    """
+
+    def __init__(self, channel: StateChannel, operation: str, begun: asyncio.Future[Outcome] | None = None) -> None:
+        self._channel = channel
+        self._begun = begun
+        self.operation = operation
+
+    def __str__(self) -> str:
+        return self.operation
+
+    def __repr__(self) -> str:
+        return f"Ticket({self.operation!r})"
+
+    async def started(self, timeout_s: float = 60.0) -> Outcome:
+        """Wait until the first record of the operation was judged.
+
+        Returns:
+            `Started`, or the end itself where it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
+        """
+        refuse_inside_hook("Ticket.started")
+        if self._begun is None:
+            return await self.outcome(timeout_s)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._begun), timeout_s)
+        except TimeoutError:
+            return Unknown(self.operation, f"no verdict on the first record within {timeout_s:g} s")
+
+    async def outcome(self, timeout_s: float = 60.0) -> Outcome:
+        """Wait until the operation has ended, on whatever brokers it runs.
+
+        Returns:
+            `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`.
+        """
+        refuse_inside_hook("Ticket.outcome")
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        if self._begun is not None:
+            first = await self.started(timeout_s)
+            if not isinstance(first, Started | Unknown):
+                return first
+        left_s = max(0.05, until_s - loop.time())
+        return await self._channel.ask(AwaitOperation(self.operation, left_s))
+
+
+class StateChannel:
+    """A member of the channel, open from `open` to `close`. For one loop; not for several threads.
+
+    Example:
+        ```
+        async with StateChannel.open(broker="b1", kafka={"bootstrap_servers": "127.0.0.1:9092"}) as channel:
+            print(await channel.lookup("tenant/namespace/topic"))
+        ```
+    """
+
+    def __init__(self, opened: Opened, settings: Settings) -> None:
+        self._opened = opened
+        self._host = opened.host
+        self._settings = settings
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings | None = None,
+        *,
+        broker: str,
+        hooks: BrokerHooks | None = None,
+        listeners: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        persistent: bool = True,
+        non_persistent: bool = True,
+        create_topics: bool = False,
+        join_timeout_s: float = 120.0,
+        placement: Placement | None = None,
+        metrics_registry: CollectorRegistry | None = None,
+        on_stuck: Callable[[], None] | None = None,
+        **groups: Mapping[str, Any],
+    ) -> _Opening:
+        """Join the channel: `async with StateChannel.open(...) as channel`, or `await StateChannel.open(...)`.
+
+        Returns once this broker has caught up, is registered, and may own bundles.
+
+        Args:
+            settings: All settings; None reads them from the environment and `groups`.
+            broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`).
+            hooks: What the broker wants to be told.
+            listeners: URL by protocol name, as told to clients.
+            properties: Free text by name, shown in the registry.
+            persistent: Serves persistent topics.
+            non_persistent: Serves non-persistent topics.
+            create_topics: Create the topics of the channel where they are missing.
+            join_timeout_s: Longest wait for catching up.
+            placement: Chooses brokers for bundles; None: fewest bundles.
+            metrics_registry: Prometheus registry of the embedder; None makes one of its own.
+            on_stuck: Told, from another thread, when the loop stands still.
+            groups: Settings by group where no `settings` are given: `kafka={"bootstrap_servers": ...}`.
+
+        Raises:
+            SettingsError: A setting is wrong.
+            KafkaAdapterError: Kafka is away, or the topics are missing or wrong.
+            ChannelStoppedError: The id is in use, a newer format, ...; `stopped.reason` says which.
+            JoinTimeoutError: It took too long.
+        """
+
+        async def make() -> StateChannel:
+            found = settings if settings is not None else load(overrides=groups)
+            identity = to_identity(
+                broker,
+                listeners=listeners,
+                persistent=persistent,
+                non_persistent=non_persistent,
+                properties=properties,
+            )
+            opened = await open_member(
+                found,
+                identity,
+                hooks or BrokerHooks(),
+                create_topics=create_topics,
+                placement=placement,
+                registry=metrics_registry,
+                on_stuck=on_stuck,
+            )
+            try:
+                await opened.host.wait_caught_up(join_timeout_s)
+            except BaseException:
+                opened.host.stop(Stopped("closed", "opening was given up"))
+                await asyncio.shield(opened.host.wait_stopped())
+                raise
+            return cls(opened, found)
+
+        return _Opening(make)
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    async def ask(self, command: Command) -> Outcome:
+        """Give any command of `statechannel.core.commands` to this member and wait for its answer."""
+        refuse_inside_hook("StateChannel.ask")
+        return await self._host.submit(command)
+
+    async def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
+        """Who serves a topic (`tenant/namespace/topic`, or its full name) or a bundle?
+
+        Starts an assignment where nobody does, unless `read_only`. Never names a stale owner.
+
+        Returns:
+            `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
+        """
+        refuse_inside_hook("StateChannel.lookup")
+        timeout_s = self._settings.lookups.timeout_s if timeout_s is None else timeout_s
+        return await self._host.submit(commands.Lookup(name, timeout_s, read_only))
+
+    async def transfer(self, name: str, to: str, *, reason: str | None = None) -> Ticket:
+        """Hand a bundle, or a topic's bundle, over to a named broker."""
+        operation = _new_operation()
+        return self._begin(commands.Transfer(name, to, operation, self._command_timeout_s, reason), operation)
+
+    async def unload(self, name: str, *, reason: str | None = None) -> Ticket:
+        """Let a bundle go; the next lookup assigns it anew."""
+        operation = _new_operation()
+        return self._begin(commands.Unload(name, operation, self._command_timeout_s, reason), operation)
+
+    async def split(self, name: str, *, at: Sequence[int] = (), parts: int = 2, reason: str | None = None) -> Ticket:
+        """Split a bundle at the given hashes, or evenly into `parts`."""
+        operation = _new_operation()
+        command = commands.Split(name, operation, self._command_timeout_s, tuple(at), parts, reason)
+        return self._begin(command, operation)
+
+    async def create_namespace(self, name: str, bundles: int = 4) -> Ticket:
+        """Create a namespace with evenly divided bundles, as upstream divides them.
+
+        Raises:
+            ValueError: Not 1 to 32,768 bundles.
+        """
+        operation = _new_operation()
+        bounds = tuple(namespace_bounds(bundles))
+        return self._begin(commands.CreateNamespace(name, bounds, operation, self._command_timeout_s), operation)
+
+    async def delete_namespace(self, name: str) -> Ticket:
+        """Close a namespace to lookups, unload its bundles, and delete it."""
+        operation = _new_operation()
+        return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s), operation)
+
+    async def resume_repair(self) -> Outcome:
+        """End a pause of repair on this member before its time."""
+        refuse_inside_hook("StateChannel.resume_repair")
+        return await self._host.submit(commands.ResumeRepair())
+
+    def ticket(self, operation: str) -> Ticket:
+        """The ticket of an operation that anybody began, also before a restart."""
+        return Ticket(self, operation)
+
+    def _begin(self, command: Command, operation: str) -> Ticket:
+        return Ticket(self, operation, self._host.submit(command))
+
+    @property
+    def _command_timeout_s(self) -> float:
+        return self._settings.limits.command_timeout_s
+
+    # --- watching ---------------------------------------------------------------------------------------------------
+
+    async def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> AsyncIterator[Change]:
+        """Every accepted record, in log order within a partition, without end.
+
+        Args:
+            since: First offset wanted, by partition; a partition that is not named is told from its beginning. None
+                begins now. After a change take `{change.partition: change.offset + 1}` to go on later.
+            limit: Changes that may wait before the stream ends with an error: take them faster, or subscribe again.
+
+        Raises:
+            ChangesError: The past was cleaned away, the consumer is too slow, or a partition had to be joined again.
+            ChannelStoppedError: This member has stopped.
+        """
+        refuse_inside_hook("StateChannel.changes")
+        watcher = self._host.live.watch(limit)
+        ends = [replica.position for replica in self._host.engine.replicas]
+        try:
+            for partition, end in enumerate(ends if since is not None else []):
+                async for change in self._past(partition).read((since or {}).get(partition, 0), end):
+                    yield change
+            while True:
+                change = await watcher.next()
+                if change.offset >= ends[change.partition]:
+                    yield change
+        finally:
+            watcher.close()
+
+    def _past(self, partition: int) -> Past:
+        client, topics = self._opened.access
+        return Past(
+            client,
+            topics.channel,
+            partition,
+            partitions=self._opened.partitions,
+            group_id=topics.reader_group,
+            compaction_lag_s=self._opened.compaction_lag_s,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """How this member stands: mode, leader, lag, debts, what is in flight. JSON-able."""
+        return self._host.status()
+
+    def serving(self) -> dict[str, int]:
+        """Bundles that this broker serves right now, with their generations."""
+        return self._host.engine.serving()
+
+    def digest(self) -> tuple[str, dict[int, int]]:
+        """Digest of the accepted states (formats page) and the offset applied, by partition, that it stands for.
+
+        Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
+        """
+        replicas = self._host.engine.replicas
+        return digest(replica.view for replica in replicas), {one.partition: one.applied for one in replicas}
+
+    # --- leaving ----------------------------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Why this member has stopped, or is about to; None while it runs."""
+        return self._host.stopped
+
+    async def wait_stopped(self) -> Stopped:
+        """Return when this member has ended, for whatever reason; everything is closed then."""
+        refuse_inside_hook("StateChannel.wait_stopped")
+        return await self._host.wait_stopped()
+
+    async def shutdown(self, budget_s: float | None = None) -> Stopped:
+        """Leave in order: announce, hand the bundles over, resign, say goodbye; then close everything.
+
+        Args:
+            budget_s: Time for the hand-overs; what is left then is repaired by the leader.
+
+        Returns:
+            How it ended; `stopped.clean` tells whether all bundles were handed over.
+        """
+        refuse_inside_hook("StateChannel.shutdown")
+        budget_s = self._settings.hooks.shutdown_budget_s if budget_s is None else budget_s
+        host = self._host
+        if host.stopped is None:
+            with contextlib.suppress(ChannelStoppedError):
+                asked = host.submit(commands.Shutdown(budget_s))
+                done, _ = await asyncio.wait({asked}, timeout=budget_s + SHUTDOWN_GRACE_S)
+                if not done:
+                    detail = f"the departure did not end within {budget_s:g} s; the leader repairs what is left"
+                    host.stop(Stopped("shutdown-late", detail))
+        return await host.wait_stopped()
+
+    async def close(self) -> None:
+        """`shutdown` with the budget of the settings."""
+        await self.shutdown()
+
+
+class _Opening:
+    """What `StateChannel.open` returns: await it, or enter it."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, StateChannel]]) -> None:
+        self._make = make
+        self._channel: StateChannel | None = None
+
+    def __await__(self) -> Generator[Any, Any, StateChannel]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> StateChannel:
+        self._channel = await self
+        return self._channel
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+
+def _new_operation() -> str:
+    return str(ULID())

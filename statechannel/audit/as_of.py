@@ -1,0 +1,56 @@
+"""The moment that an audit looks at: an offset or a time (formats page, `--as-of`). Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.core.inputs import RecordRead
+
+_OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
+_MILLISECONDS = re.compile(r"([0-9]{1,19})ms", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Inclusive: the record at the offset, or of that very millisecond, still counts.
+
+    Attributes:
+        offset: Holds for each partition; None where a time is meant.
+        time_ms: Milliseconds since 1970; None where an offset is meant.
+    """
+
+    offset: int | None = None
+    time_ms: int | None = None
+
+    def __call__(self, record: RecordRead) -> bool:
+        """Whether the record lies in the prefix; the first that does not ends its partition's."""
+        if self.offset is not None:
+            return record.offset <= self.offset
+        return self.time_ms is None or record.timestamp_ms <= self.time_ms
+
+
+def parse_as_of(text: str) -> AsOf:
+    """Read a bare number (offset), milliseconds since 1970 with the suffix `ms`, or ISO 8601 (UTC unless it says so).
+
+    Raises:
+        AuditQuestionError: It is none of them.
+    """
+    if _OFFSET.fullmatch(text):
+        return AsOf(offset=int(text))
+    milliseconds = _MILLISECONDS.fullmatch(text)
+    if milliseconds:
+        return AsOf(time_ms=int(milliseconds.group(1)))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise AuditQuestionError(
+            f"--as-of {text!r} is neither an offset nor a time.",
+            hint="Examples: 1042 (offset), 1767225600000ms, 2026-01-01T00:00:00Z.",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return AsOf(time_ms=(moment - _EPOCH) // timedelta(milliseconds=1))

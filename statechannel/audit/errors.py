@@ -1,0 +1,37 @@
+"""What can go wrong with an export file or an audit."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from statechannel.errors import StateChannelError
+
+
+class AuditExitCode(IntEnum):
+    """Exit codes of commands that end because of what was to be audited."""
+
+    BAD_QUESTION = 2
+    BAD_EXPORT = 7
+
+
+class ExportFileError(StateChannelError):
+    """The export file cannot be read or written, or a line of it is not what the formats page says.
+
+    Attributes:
+        line: Number of the offending line, from 1; None where the whole file is meant.
+    """
+
+    def __init__(self, message: str, *, line: int | None = None, hint: str = "") -> None:
+        super().__init__(
+            message,
+            hint=hint or "Write the file anew with `statechannel export -o FILE`.",
+            exit_code=AuditExitCode.BAD_EXPORT,
+        )
+        self.line = line
+
+
+class AuditQuestionError(StateChannelError):
+    """The audit was asked something that this log cannot answer, or that makes no sense."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=AuditExitCode.BAD_QUESTION)

@@ -1,0 +1,199 @@
+"""Export files, read without holding their records in memory, and written in one step."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, overload
+
+from statechannel.audit.errors import ExportFileError
+from statechannel.audit.export_line import (
+    BadLine,
+    ExportHeader,
+    format_header,
+    format_record,
+    parse_header,
+    parse_record,
+)
+from statechannel.core.inputs import RecordRead
+
+Progress = Callable[[int], None]
+"""Told how many bytes (reading) or records (writing) are done, now and then."""
+
+_EVERY = 5_000
+
+
+class ExportedRecords(Sequence[RecordRead]):
+    """The records of one partition of an export file, or the first of them; read from the file whenever asked for.
+
+    Holds eight bytes a record, so that a log of a million records costs 8 MB however large its values are.
+    """
+
+    def __init__(self, path: Path, positions: array[int]) -> None:
+        self._path = path
+        self._positions = positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __iter__(self) -> Iterator[RecordRead]:
+        if not self._positions:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._positions[0])
+            left = len(self._positions)
+            for line in file:
+                if line.isspace():
+                    continue
+                yield parse_record(line)
+                left -= 1
+                if not left:
+                    return
+        raise ExportFileError(f"{self._path} became shorter while it was read.")
+
+    @overload
+    def __getitem__(self, index: int) -> RecordRead: ...
+    @overload
+    def __getitem__(self, index: slice) -> ExportedRecords: ...
+    def __getitem__(self, index: int | slice) -> RecordRead | ExportedRecords:
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
+                raise ValueError("a log is read record by record: no steps")
+            return ExportedRecords(self._path, self._positions[index])
+        with self._path.open("rb") as file:
+            file.seek(self._positions[index])
+            return parse_record(file.readline())
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFile:
+    """An export file that has been looked through once: every line is well formed and in its place."""
+
+    path: Path
+    header: ExportHeader
+    partitions: dict[int, ExportedRecords]
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return sum(len(records) for records in self.partitions.values())
+
+
+def read_export(path: Path, *, progress: Progress = lambda _: None) -> ExportFile:
+    """Look through an export file.
+
+    Args:
+        progress: Told the number of bytes read.
+
+    Raises:
+        ExportFileError: The file cannot be read, or a line is malformed; names the line and what is wrong.
+    """
+    try:
+        with path.open("rb") as file:
+            return _read(path, file, progress)
+    except OSError as error:
+        raise ExportFileError(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from error
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Where the looking-through is."""
+
+    header: ExportHeader
+    positions: dict[int, array[int]] = field(default_factory=dict)
+    partition: int = -1
+    offset: int = -1
+
+    def take(self, record: RecordRead, position: int) -> None:
+        end = self.header.end_offsets.get(record.partition)
+        if end is None:
+            raise BadLine(f"partition {record.partition} is not among the `end_offsets` of the header")
+        if record.partition != self.partition:
+            if record.partition < self.partition:
+                raise BadLine(f"partition {record.partition} follows partition {self.partition}")
+            self.partition = record.partition
+            self.offset = -1
+            self.positions[record.partition] = array("Q")
+        if record.offset <= self.offset:
+            raise BadLine(f"offset {record.offset} follows offset {self.offset} of partition {record.partition}")
+        if record.offset >= end:
+            raise BadLine(f"offset {record.offset} is not below the end offset {end} of partition {record.partition}")
+        self.offset = record.offset
+        self.positions[record.partition].append(position)
+
+
+def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
+    position = 0
+    scan: _Scan | None = None
+    for number, line in enumerate(file, start=1):
+        try:
+            if scan is None:
+                scan = _Scan(parse_header(line))
+            elif not line.isspace():
+                scan.take(parse_record(line), position)
+        except BadLine as error:
+            raise ExportFileError(f"{path}, line {number}: {error}.", line=number) from None
+        position += len(line)
+        if number % _EVERY == 0:
+            progress(position)
+    if scan is None:
+        raise ExportFileError(f"{path} is empty: not even a header.")
+    progress(position)
+    found = {partition: ExportedRecords(path, positions) for partition, positions in scan.positions.items()}
+    return ExportFile(path, scan.header, found)
+
+
+def write_export(
+    path: Path,
+    header: ExportHeader,
+    records: Iterable[RecordRead],
+    *,
+    now_ms: Callable[[], int],
+    progress: Progress = lambda _: None,
+) -> ExportHeader:
+    """Write an export file; under its name it appears only when it is whole.
+
+    Args:
+        header: Topic and end offsets; its time is replaced by the time at which the export ends.
+        records: Partitions in order, offsets ascending.
+        now_ms: Wall clock, milliseconds since 1970.
+        progress: Told the number of records written.
+
+    Returns:
+        The header as written.
+
+    Raises:
+        ExportFileError: The file cannot be written.
+    """
+    scratch = path.with_name(f".{path.name}.part")
+    try:
+        # The time of the end stands in the first line: its digits are as many at the start of the export.
+        begun = format_header(replace(header, exported_at_ms=now_ms()))
+        with scratch.open("wb") as file:
+            file.write(begun)
+            _write_records(file, records, progress)
+            ended = replace(header, exported_at_ms=now_ms())
+            line = format_header(ended)
+            if len(line) != len(begun):
+                raise ExportFileError(f"The clock moved by so much while {path} was written that its header is void.")
+            file.seek(0)
+            file.write(line)
+        scratch.replace(path)
+    except OSError as error:
+        raise ExportFileError(
+            f"{path} cannot be written: {error.strerror}.", hint="Choose another file, or make room on the disk."
+        ) from error
+    finally:
+        scratch.unlink(missing_ok=True)
+    return ended
+
+
+def _write_records(file: IO[bytes], records: Iterable[RecordRead], progress: Progress) -> None:
+    number = 0
+    for number, record in enumerate(records, start=1):
+        file.write(format_record(record))
+        if number % _EVERY == 0:
+            progress(number)
+    progress(number)

@@ -1,0 +1,66 @@
+"""Operations as the log tells them: which began, how each ended. The rules are `statechannel.core.operations`'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from statechannel.core.config import EngineConfig
+from statechannel.core.engine import Engine
+from statechannel.core.inputs import Now, RecordRead
+from statechannel.core.operations import Operation, Operations
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement
+
+
+class _Onlooker:
+    """What `Operations` wants of an engine when it only watches: limits, a clock that nobody reads, no listeners."""
+
+    def __init__(self, operations_max: int) -> None:
+        self.config = EngineConfig(operations_max=operations_max)
+        self.now = Now(0.0, 0)
+
+    def emit(self, event: str, **facts: Any) -> None:
+        """Nobody listens."""
+
+
+@dataclass(slots=True)
+class OperationTimes:
+    """When an operation's first and newest accepted records were written (log time), and by whom the first was."""
+
+    began_ms: int
+    changed_ms: int
+    by: str
+    records: int = 1
+
+
+class OperationsSeen:
+    """Folds an audit's observations into operations.
+
+    Args:
+        operations_max: The newest so many are kept.
+    """
+
+    def __init__(self, operations_max: int = 10_000) -> None:
+        self._fold = Operations(cast("Engine", _Onlooker(operations_max)))
+        self.times: dict[str, OperationTimes] = {}
+
+    @property
+    def known(self) -> dict[str, Operation]:
+        """Operations by id, in the order in which they began."""
+        return self._fold.known
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        decoded, key = judgement.record, judgement.key
+        if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
+            return
+        self._fold.accepted(decoded, key, record.partition, record.offset)
+        if key.operation is None:
+            return
+        found = self.times.get(key.operation)
+        if found is None:
+            self.times[key.operation] = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
+        else:
+            found.changed_ms = max(found.changed_ms, record.timestamp_ms)
+            found.records += 1

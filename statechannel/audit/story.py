@@ -1,0 +1,272 @@
+"""The story that a log tells: gaps in service with their causes.
+
+Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them too, a partition at
+a time. Times are the log's own, milliseconds since 1970. Only strictly judged records are seen: what a joining read took
+leniently has no story.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from statechannel.core.inputs import RecordRead
+from statechannel.core.keys import KeyState
+from statechannel.core.record import Record
+from statechannel.core.states import Action, State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement
+
+_SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
+
+
+class Cause(StrEnum):
+    """Why a bundle was without a serving owner."""
+
+    TRANSFER = "transfer"
+    UNLOAD = "unload"
+    OWNER_LOST = "owner-lost"  # a repair record says which owner was lost, and when it was last heard
+    REPAIR = "repair"  # forced, and the record does not say who was lost
+    BEFORE_LOG = "before-log"  # it began before the first record judged
+
+
+class End(StrEnum):
+    """How a gap ended."""
+
+    ASSIGNED = "assigned"
+    TAKEN_BACK = "taken-back"
+    NAMESPACE_DELETED = "namespace-deleted"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An interval in which nobody served a bundle.
+
+    Attributes:
+        start_ms: The accepted Releasing, or when the lost owner was last heard.
+        end_ms: The next accepted Assigned; None while open.
+        on_request_ms: Part of it that the bundle was Unassigned, waiting for somebody to ask for it; for an open gap
+            only what has ended of it.
+        repaired: A forced record was needed on the way.
+        why: A sentence, with the names of the brokers.
+    """
+
+    bundle: str
+    cause: Cause
+    partition: int
+    start_offset: int
+    start_ms: int
+    before: str | None
+    why: str
+    operation: str | None = None
+    end: End = End.OPEN
+    end_offset: int | None = None
+    end_ms: int | None = None
+    after: str | None = None
+    on_request_ms: int = 0
+    repaired: bool = False
+
+    @property
+    def length_ms(self) -> int | None:
+        """Length without the time on request; None while open."""
+        return None if self.end_ms is None else max(0, self.end_ms - self.start_ms - self.on_request_ms)
+
+
+class _Served(NamedTuple):
+    """A bundle and who serves it."""
+
+    owner: str | None
+
+
+@dataclass(slots=True)
+class _Open:
+    gap: Gap
+    state: State
+    unassigned_since_ms: int | None = None
+
+
+class Gaps:
+    """Finds the gaps in service of every bundle. Feed it an audit's observations in log order.
+
+    A bundle that nobody has ever served has no gap; a split has none either, since its parent serves until its children do.
+    """
+
+    def __init__(self) -> None:
+        self.closed: list[Gap] = []
+        self._open: dict[str, _Open] = {}
+        self._served: dict[str, _Served] = {}
+        self._unserved: set[str] = set()
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
+            return
+        key, change = judgement.key, judgement.record
+        if key.is_namespace:
+            self._namespace(record, change, key)
+        elif change.state is State.DELETED:
+            self._split(key)
+        elif change.forced:
+            self._forced(record, change, key)
+        else:
+            self._moved(record, change, key)
+
+    def all(self) -> list[Gap]:
+        """All gaps by start, those still open among them."""
+        every = [*self.closed, *(held.gap for held in self._open.values())]
+        return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
+
+    def _namespace(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        prefix = f"{key.namespace}/"
+        if change.state is State.ACTIVE:
+            self._unserved.update(prefix + child for child in key.children or ())
+            return
+        for bundle in [name for name in self._open if name.startswith(prefix)]:
+            self._close(bundle, record, End.NAMESPACE_DELETED, None)
+        for bundle in [name for name in self._served if name.startswith(prefix)]:
+            del self._served[bundle]
+        self._unserved = {name for name in self._unserved if not name.startswith(prefix)}
+
+    def _split(self, key: KeyState) -> None:
+        served = self._served.pop(key.name, None)
+        owner = key.from_ if served is None else served.owner
+        for child in key.children or ():
+            self._served[f"{key.namespace}/{child}"] = _Served(owner)
+
+    def _moved(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        bundle = key.name
+        if change.state in _SERVED:
+            held = self._open.get(bundle)
+            back = held is not None and held.state is State.RELEASING
+            self._close(bundle, record, End.TAKEN_BACK if back else End.ASSIGNED, key.owner)
+            self._served[bundle] = _Served(key.owner)
+            self._unserved.discard(bundle)
+            return
+        if change.state is State.RELEASING:
+            cause = Cause.UNLOAD if change.to is None else Cause.TRANSFER
+            to = "" if change.to is None else f" to {change.to}"
+            self._begin(record, change, key, cause, f"{cause.value} from {change.from_}{to}", change.from_)
+        elif bundle not in self._open and bundle not in self._unserved:
+            if _had_owner(change):
+                self._begin(record, change, key, Cause.BEFORE_LOG, "began before the first record judged", None)
+            else:
+                self._unserved.add(bundle)
+        self._note_unassigned(record, bundle, change.state)
+
+    def _forced(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        bundle = key.name
+        held = self._open.get(bundle)
+        if held is not None:
+            held.gap = replace(held.gap, repaired=True, why=f"{held.gap.why}; {repair_reason(change)}")
+        elif bundle not in self._unserved:
+            served = self._served.get(bundle)
+            lost = lost_of(change)
+            cause = Cause.REPAIR if lost is None else Cause.OWNER_LOST
+            before = served.owner if served is not None else None if lost is None else lost.broker
+            self._begin(record, change, key, cause, repair_reason(change), before)
+            gap = self._open[bundle].gap
+            start_ms = gap.start_ms if lost is None else min(gap.start_ms, lost.last_heard_ms)
+            self._open[bundle].gap = replace(gap, start_ms=start_ms, repaired=True)
+        self._note_unassigned(record, bundle, change.state)
+
+    def _begin(
+        self, record: RecordRead, change: Record, key: KeyState, cause: Cause, why: str, before: str | None
+    ) -> None:
+        self._served.pop(key.name, None)
+        if key.name in self._open:
+            return
+        reason = change.text("reason")
+        self._open[key.name] = _Open(
+            Gap(
+                bundle=key.name,
+                cause=cause,
+                partition=record.partition,
+                start_offset=record.offset,
+                start_ms=record.timestamp_ms,
+                before=before,
+                why=why if reason is None else f"{why} ({reason})",
+                operation=change.text("operation"),
+            ),
+            change.state,
+        )
+
+    def _note_unassigned(self, record: RecordRead, bundle: str, state: State) -> None:
+        held = self._open.get(bundle)
+        if held is None:
+            return
+        self._end_waiting(held, record)
+        held.state = state
+        if state is State.UNASSIGNED:
+            held.unassigned_since_ms = record.timestamp_ms
+
+    @staticmethod
+    def _end_waiting(held: _Open, record: RecordRead) -> None:
+        if held.unassigned_since_ms is None:
+            return
+        waited_ms = max(0, record.timestamp_ms - held.unassigned_since_ms)
+        held.gap = replace(held.gap, on_request_ms=held.gap.on_request_ms + waited_ms)
+        held.unassigned_since_ms = None
+
+    def _close(self, bundle: str, record: RecordRead, end: End, owner: str | None) -> None:
+        held = self._open.pop(bundle, None)
+        if held is None:
+            return
+        self._end_waiting(held, record)
+        end_ms = max(record.timestamp_ms, held.gap.start_ms)
+        self.closed.append(replace(held.gap, end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
+
+
+class Lost(NamedTuple):
+    """What a repair record says of the owner that was lost."""
+
+    broker: str
+    incarnation: str | None
+    last_heard_ms: int
+
+
+def lost_of(record: Record) -> Lost | None:
+    """The field `lost`, if it is what the formats page says; nobody judges it."""
+    lost = record.raw.get("lost")
+    if not isinstance(lost, dict):
+        return None
+    broker, incarnation, heard_ms = lost.get("broker"), lost.get("incarnation"), lost.get("last_heard_ms")
+    if not isinstance(broker, str) or type(heard_ms) is not int or heard_ms < 0:
+        return None
+    return Lost(broker, incarnation if isinstance(incarnation, str) else None, heard_ms)
+
+
+def _had_owner(record: Record) -> bool:
+    """Whether the first record seen of a bundle speaks of an owner that had let go before."""
+    if record.state is State.ASSIGNING:
+        return record.from_ is not None
+    return record.text("action") != Action.DECLINE
+
+
+def repair_reason(record: Record) -> str:
+    """What a forced record says of itself."""
+    lost = lost_of(record)
+    what = f"repaired by {record.broker}"
+    return what if lost is None else f"{lost.broker} was lost, {what}"
+
+
+def gap_fields(gap: Gap) -> dict[str, Any]:
+    """A gap as the JSON output has it."""
+    return {
+        "bundle": gap.bundle,
+        "cause": gap.cause.value,
+        "partition": gap.partition,
+        "start_offset": gap.start_offset,
+        "start_ms": gap.start_ms,
+        "end": gap.end.value,
+        "end_offset": gap.end_offset,
+        "end_ms": gap.end_ms,
+        "length_ms": gap.length_ms,
+        "on_request_ms": gap.on_request_ms,
+        "from": gap.before,
+        "to": gap.after,
+        "operation": gap.operation,
+        "repaired": gap.repaired,
+        "why": gap.why,
+    }

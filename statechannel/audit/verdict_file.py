@@ -1,0 +1,56 @@
+"""The file of verdicts, a line a record (formats page, OUT.jsonl)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+
+from statechannel.audit.errors import ExportFileError
+from statechannel.audit.export_line import text_or_base64
+from statechannel.core.inputs import RecordRead
+from statechannel.core.view import Judgement
+
+Observe = Callable[[RecordRead, Judgement], None]
+
+
+def format_verdict(record: RecordRead, judgement: Judgement) -> bytes:
+    """One line: version and state are the record's own, null where it does not decode."""
+    decoded = judgement.record
+    return orjson.dumps(
+        {
+            "partition": record.partition,
+            "offset": record.offset,
+            **text_or_base64("key", record.key),
+            "verdict": judgement.verdict.value,
+            "version": None if decoded is None else decoded.version,
+            "state": None if decoded is None else decoded.state.value,
+        },
+        option=orjson.OPT_APPEND_NEWLINE,
+    )
+
+
+@contextmanager
+def verdict_file(path: Path) -> Iterator[Observe]:
+    """Open the file for an audit; under its name it appears only when the audit has ended well.
+
+    Raises:
+        ExportFileError: It cannot be written.
+    """
+    scratch = path.with_name(f".{path.name}.part")
+    try:
+        with scratch.open("wb") as file:
+
+            def observe(record: RecordRead, judgement: Judgement) -> None:
+                file.write(format_verdict(record, judgement))
+
+            yield observe
+        scratch.replace(path)
+    except OSError as error:
+        raise ExportFileError(
+            f"{path} cannot be written: {error.strerror}.", hint="Choose another file, or make room on the disk."
+        ) from error
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,105 @@
+"""The accepted states that a log holds, for those who only look: by partition, strictly where the log allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from statechannel.audit.export_file import ExportFile
+from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS
+from statechannel.audit.verdict_file import Observe
+from statechannel.core.auditor import PartitionAudit, audit_full, audit_join, has_gaps
+from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash
+from statechannel.core.inputs import RecordRead
+from statechannel.core.keys import KeyState
+from statechannel.core.states import State
+from statechannel.core.view import Judgement
+
+
+class NotInLogError(LookupError):
+    """What was looked for is not there; the message says what and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogViews:
+    """Accepted states of a whole channel.
+
+    Attributes:
+        parts: By partition.
+        newest_ms: Log time of the newest record of each partition.
+    """
+
+    parts: tuple[PartitionAudit, ...]
+    newest_ms: tuple[int, ...]
+
+    @property
+    def tentative(self) -> bool:
+        """Whether any partition could only be read leniently: its states may be wrong."""
+        return any(part.tentative for part in self.parts)
+
+    def key(self, name: str) -> KeyState | None:
+        """State of a namespace or bundle that exists."""
+        parts = parse_key(name.encode())
+        if parts is None:
+            return None
+        return self.parts[partition_of(parts.namespace, len(self.parts))].view.get(name)
+
+    def existing(self) -> list[KeyState]:
+        """Every key that exists, by name."""
+        return sorted((key for part in self.parts for key in part.view.existing()), key=lambda key: key.key)
+
+    def live(self) -> list[KeyState]:
+        """Every live bundle, by name."""
+        return [key for key in self.existing() if not key.is_namespace and key.state is not State.DELETED]
+
+    def locate(self, name: str) -> KeyState:
+        """The live bundle that a bundle key or a topic means.
+
+        Raises:
+            NotInLogError: Neither, or there is none.
+        """
+        parts = parse_key(name.encode())
+        bundle = parts is not None and not parts.is_namespace
+        topic = split_topic(name)
+        if not bundle and topic is None:
+            raise NotInLogError(
+                f"`{name}` names no topic or bundle: say tenant/namespace/topic or tenant/namespace/0x..._0x..."
+            )
+        owner = parts.namespace if bundle and parts is not None else topic[0] if topic is not None else ""
+        namespace = self.key(owner)
+        if namespace is None or namespace.ring is None:
+            raise NotInLogError(f"there is no namespace {owner}; `namespace list` has them all")
+        if not bundle and topic is not None:
+            return namespace.ring.at(topic_hash(topic[1]))
+        found = self.key(name)
+        if found is None:
+            raise NotInLogError(f"{name} is no bundle of {owner}; `bundles --namespace {owner}` lists them")
+        if found.state is State.DELETED:
+            raise NotInLogError(f"{name} was split; `bundles --namespace {owner}` lists what is there now")
+        return found
+
+
+def read_views(
+    export: ExportFile,
+    *,
+    compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
+    observers: Sequence[Observe] = (),
+) -> LogViews:
+    """Read the whole log once, judging strictly wherever that is possible."""
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        for observer in observers:
+            observer(record, judgement)
+
+    parts, newest = [], []
+    partitions = len(export.header.end_offsets)
+    for partition, end_offset in sorted(export.header.end_offsets.items()):
+        records: Sequence[RecordRead] = export.partitions.get(partition, ())
+        newest.append(records[-1].timestamp_ms if len(records) else 0)
+        if has_gaps(records, end_offset):
+            oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
+            part = audit_join(partition, partitions, records, oldest_kept_ms=oldest_kept_ms, observe=observe)
+        else:
+            part = audit_full(partition, partitions, records, observe)
+        parts.append(part)
+    return LogViews(tuple(parts), tuple(newest))

@@ -1,0 +1,149 @@
+"""Asks the cluster for something through the requests topic, and waits for the reply (design/requests-topic.md)."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ulid import ULID
+
+from statechannel.cli.connection import Connection
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.live_log import describe_topic, now_ms, open_tail
+from statechannel.cli.output import progress
+from statechannel.core.commands import NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
+from statechannel.core.inputs import Topic
+from statechannel.kafka.tail import append_and_wait
+from statechannel.runtime import outcomes, request_record
+from statechannel.runtime.request_record import Asked, Progress, Reply, Request, Stage
+
+_REPLY_GRACE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    Attributes:
+        outcome: None where the command did not wait, or no reply came in time.
+        claimed_by: Broker that executes, or executed, the request.
+    """
+
+    operation: str
+    outcome: Outcome | None
+    claimed_by: str | None = None
+    started: Mapping[str, Any] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """As the JSON output has it."""
+        found: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
+        if self.outcome is not None:
+            found |= outcomes.to_json(self.outcome) | {"answer": outcomes.answer_of(self.outcome).value}
+        return found
+
+
+def ask(
+    connection: Connection,
+    asked: Asked,
+    args: Mapping[str, Any],
+    *,
+    timeout_s: float | None = None,
+    wait: bool = True,
+) -> Answer:
+    """Write a request and wait for its reply.
+
+    Raises:
+        CommandError: No broker answered in time; says whether one has taken it up.
+    """
+    wait_s = timeout_s or connection.settings.limits.command_timeout_s
+    describe_topic(connection, Topic.REQUESTS)
+    request = Request(str(ULID()), asked.value, 0, {k: v for k, v in args.items() if v is not None}, _who())
+    offset = append_and_wait(
+        connection.client,
+        connection.topics.names[Topic.REQUESTS],
+        0,
+        key=request.id.encode(),
+        value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
+        timeout_s=connection.timeout_s,
+    )
+    if not wait:
+        return Answer(request.id, None)
+    return _await(connection, request, offset + 1, wait_s + _REPLY_GRACE_S)
+
+
+def _await(connection: Connection, request: Request, start: int, wait_s: float) -> Answer:
+    claimed_by: str | None = None
+    started: Mapping[str, Any] | None = None
+    begun_s = time.monotonic()
+    with open_tail(connection, Topic.REQUESTS, 0) as tail, progress(f"waiting for {request.asked}", None) as told:
+        for batch in tail.follow(start, stop=lambda: time.monotonic() - begun_s > wait_s):
+            told(int(time.monotonic() - begun_s))
+            for record in batch:
+                if record.key != request.id.encode():
+                    continue
+                item = request_record.decode(record.value, record.timestamp_ms)
+                if isinstance(item, Progress):
+                    claimed_by = item.broker
+                    started = item.facts if item.stage is Stage.STARTED else started
+                elif isinstance(item, Reply):
+                    return Answer(request.id, outcomes.from_json(item.outcome), item.broker, started)
+    if claimed_by is None:
+        raise CommandError(
+            f"no broker took up the request {request.id} ({request.asked}) within {wait_s:.0f} s",
+            hint="Is any broker running and caught up? `statechannel brokers` tells.",
+            code=ExitCode.NO_BROKER,
+        )
+    raise CommandError(
+        f"broker {claimed_by} has taken up the request {request.id} ({request.asked}), but not answered in {wait_s:.0f} s",
+        hint=f"It may still end well: `statechannel operation show {request.id}`.",
+        code=ExitCode.UNKNOWN,
+    )
+
+
+def require_success(answer: Answer) -> None:
+    """End the command with the right exit code and words where the outcome is not what was asked for.
+
+    Raises:
+        CommandError: For every other outcome.
+    """
+    outcome = answer.outcome
+    match outcome:
+        case Rejected(reason=reason, detail=detail):
+            raise _refused(f"rejected ({reason})", detail, ExitCode.REJECTED)
+        case NotFound(why=why):
+            raise _refused("", why, ExitCode.NOT_FOUND)
+        case Unowned(bundle=bundle):
+            raise CommandError(
+                f"nobody serves {bundle}",
+                hint="A lookup without --read-only has it assigned.",
+                code=ExitCode.NOT_FOUND,
+            )
+        case Undetermined(why=why, detail=detail):
+            raise _refused(f"undetermined ({why})", detail, ExitCode.UNDETERMINED)
+        case Unknown(operation=operation, detail=detail):
+            raise CommandError(
+                f"unknown: {detail}",
+                hint=f"Ask later: `statechannel operation show {operation}`.",
+                code=ExitCode.UNKNOWN,
+            )
+        case _:
+            return
+
+
+def _refused(what: str, detail: str, code: ExitCode) -> CommandError:
+    said, _, hint = detail.partition("; ")
+    message = f"{what}: {said}" if what and said else what or said
+    return CommandError(message, hint=f"{hint[:1].upper()}{hint[1:]}." if hint else "", code=code)
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,144 @@
+"""`statechannel audit` and `statechannel export`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.export_file import ExportFile, read_export
+from statechannel.audit.history import History, history_fields
+from statechannel.audit.races import LostRaces, race_counts
+from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS, Read, audit_export
+from statechannel.audit.story import Gaps, gap_fields
+from statechannel.cli import audit_tables
+from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.output import Output, print_json, progress, say
+from statechannel.core.bundle import parse_key
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def audit(
+    file: Annotated[Path | None, typer.Option("--file", metavar="F", help="An export file to be audited.")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Look at this moment, inclusive.")
+    ] = None,
+    read: Annotated[
+        Read, typer.Option("--read", help="Strictly, as a joiner does, or what the log allows.")
+    ] = Read.AUTO,
+    compaction_lag_ms: Annotated[
+        int, typer.Option("--compaction-lag-ms", min=0, help="min.compaction.lag.ms of the topic.")
+    ] = DEFAULT_COMPACTION_LAG_MS,
+    verdicts: Annotated[
+        Path | None, typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict there (full read).")
+    ] = None,
+    history: Annotated[
+        str | None, typer.Option("--history", metavar="BUNDLE", help="Also every record that concerned this bundle.")
+    ] = None,
+    gaps: Annotated[bool, typer.Option("--gaps", help="Also the gaps in service, in JSON too.")] = False,
+    races: Annotated[
+        bool, typer.Option("--races", help="Also who was rejected in favour of whom, in JSON too.")
+    ] = False,
+    output: OutputAs = Output.TABLE,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """Ask the log what happened: accepted states, verdicts, debts, owners, gaps in service and their causes."""
+    if file is not None and bootstrap_servers is not None:
+        raise AuditQuestionError("--file and --bootstrap-servers exclude each other.", hint="Name one of them.")
+    moment = None if as_of is None else parse_as_of(as_of)
+    table = output is Output.TABLE
+    found_gaps, found_races = Gaps(), LostRaces()
+    found_history = None if history is None else _history(history)
+    observers = [found_gaps.observe] if gaps or table else []
+    observers += [found_races.observe] if races or table else []
+    observers += [found_history.observe] if found_history is not None else []
+    with (
+        _log(file, (bootstrap_servers, channel, config, properties, flags)) as export,
+        progress("judging", export.records, unit="records") as told,
+    ):
+        answer = audit_export(
+            export,
+            read=read,
+            as_of=moment,
+            compaction_lag_ms=compaction_lag_ms,
+            verdicts=verdicts,
+            observers=observers,
+            progress=told,
+        )
+    if table:
+        audit_tables.show(answer, found_gaps.all(), found_races, found_history)
+    else:
+        print_json(answer | _extra(found_gaps if gaps else None, found_races if races else None, found_history))
+
+
+def _extra(gaps: Gaps | None, races: LostRaces | None, history: History | None) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    if gaps is not None:
+        extra["gaps"] = [gap_fields(gap) for gap in gaps.all()]
+    if races is not None:
+        extra["races"] = list(race_counts(races))
+    if history is not None:
+        extra["history"] = [history_fields(line) for line in history.lines]
+    return extra
+
+
+def _history(bundle: str) -> History:
+    if parse_key(bundle.encode()) is None:
+        raise AuditQuestionError(
+            f"--history {bundle!r} is neither a bundle nor a namespace.",
+            hint="Example: tenant/namespace/0x00000000_0x40000000",
+        )
+    return History(bundle)
+
+
+@contextmanager
+def _log(file: Path | None, source: tuple[Any, ...]) -> Iterator[ExportFile]:
+    """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
+    if file is not None:
+        yield _read(file)
+        return
+    # Only a live audit needs the Kafka client; files are read on machines that have none of it.
+    from statechannel.cli.connection import connect  # noqa: PLC0415
+    from statechannel.cli.live_log import export_live  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
+        path = Path(folder) / "export.jsonl"
+        export_live(connect(*source), path)
+        yield _read(path)
+
+
+def _read(path: Path) -> ExportFile:
+    size_bytes = path.stat().st_size if path.exists() else 0
+    with progress(f"reading {path.name}", size_bytes, unit="bytes") as told:
+        return read_export(path, progress=told)
+
+
+@export_app.command()
+def export(
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Where the export goes.")],
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """Write the channel's topic to a file that `audit --file` and other programs read."""
+    from statechannel.cli.connection import connect  # noqa: PLC0415
+    from statechannel.cli.live_log import export_live  # noqa: PLC0415
+
+    header = export_live(connect(bootstrap_servers, channel, config, properties, flags), out)
+    ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
+    say(f"{header.topic} written to {out} (end offsets {ends})")

@@ -1,0 +1,128 @@
+"""The audit's answer for people: what the log says, then its story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from statechannel.audit.history import History, short_range
+from statechannel.audit.races import LostRaces, race_counts
+from statechannel.audit.story import Gap
+from statechannel.cli.output import duration, moment, print_table, stdout
+from statechannel.core.verdict import MEANING, Verdict
+
+_GAPS_SHOWN = 200
+
+
+def show(answer: dict[str, Any], gaps: Sequence[Gap], races: LostRaces, history: History | None) -> None:
+    """Print everything."""
+    print_table(("what", "value"), _facts(answer))
+    _blank()
+    print_table(
+        ("rejected", "records", "meaning"),
+        [(reason, count, MEANING[Verdict(reason)]) for reason, count in answer["rejected"].items()],
+        empty="no record was rejected",
+    )
+    if races.counts:
+        _blank()
+        print_table(
+            ("reason", "written by", "accepted instead of", "proposals"),
+            [(race["reason"], race["writer"], race["winner"], race["count"]) for race in race_counts(races)],
+            title="Who was rejected, and whose record stood in the way",
+        )
+    _blank()
+    print_table(
+        ("owner", "bundles"),
+        list(answer["owners"].items()),
+        empty="no bundle has an owner",
+    )
+    if answer["debts"]:
+        _blank()
+        print_table(
+            ("key in debt", "since offset", "newest offset", "highest version"),
+            [(d["key"], d["since_offset"], d["newest_offset"], d["highest_version"]) for d in answer["debts"]],
+        )
+    _blank()
+    _gaps(gaps)
+    if history is not None:
+        _blank()
+        _history(history)
+
+
+def _facts(answer: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    yield "read", "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
+    if answer.get("tentative"):
+        yield "tentative", "yes: cleaned records may hide here what was accepted (see `--read`)"
+    for partition, stop in answer.get("stopped", {}).items():
+        yield f"stopped in partition {partition}", f"format {stop['format']} at offset {stop['offset']}"
+    ends = ", ".join(f"{partition}: {end}" for partition, end in answer["end_offsets"].items())
+    yield "end offsets", ends
+    yield "records", f"{answer['records']:,}"
+    yield "accepted", f"{answer['accepted']:,}"
+    yield "duplicates", f"{answer['duplicates']:,}"
+    yield "asserts", f"{answer['asserts']['equal']:,} equal, {answer['asserts']['stale']:,} stale"
+    yield "purged", f"{answer['purged']:,}"
+    yield "namespaces", f"{answer['namespaces']:,}"
+    yield "bundles", f"{answer['bundles']:,}"
+    yield "open debts", f"{len(answer['debts']):,}"
+    yield "digest", answer["digest"]
+
+
+def _gaps(gaps: Sequence[Gap]) -> None:
+    closed = sorted(gap.length_ms for gap in gaps if gap.length_ms is not None)
+    title = "Gaps in service"
+    if closed:
+        title += (
+            f": {len(gaps)}, of which {len(gaps) - len(closed)} open; median {duration(closed[len(closed) // 2])}, "
+        )
+        title += f"longest {duration(closed[-1])}"
+    print_table(
+        ("from", "bundle", "cause", "length", "on request", "end", "owner before", "owner after", "why"),
+        [
+            (
+                moment(gap.start_ms),
+                gap.bundle,
+                gap.cause.value,
+                duration(gap.length_ms),
+                duration(gap.on_request_ms) if gap.on_request_ms else None,
+                gap.end.value,
+                gap.before,
+                gap.after,
+                gap.why,
+            )
+            for gap in gaps[-_GAPS_SHOWN:]
+        ],
+        title=title,
+        empty="none: every bundle that had an owner kept one",
+    )
+    if len(gaps) > _GAPS_SHOWN:
+        stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
+
+
+def _history(history: History) -> None:
+    print_table(
+        ("offset", "time", "range", "verdict", "version", "state", "from", "to", "by", "action", "operation", "note"),
+        [
+            (
+                line.offset,
+                moment(line.timestamp_ms),
+                short_range(line.key),
+                line.verdict.value,
+                line.version,
+                line.state,
+                line.from_,
+                line.to,
+                line.by,
+                line.action,
+                line.operation,
+                "; ".join(filter(None, (line.reason, line.note))),
+            )
+            for line in history.lines
+        ],
+        title="History",
+        empty="no record was judged",
+    )
+
+
+def _blank() -> None:
+    stdout().print()

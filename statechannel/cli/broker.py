@@ -1,0 +1,298 @@
+"""`statechannel broker run`: a broker process of its own, until it is told to go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.api import BrokerHooks, StateChannel, Stopped
+from statechannel.cli.connection import connect
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.live_log import now_ms
+from statechannel.cli.logs import set_up_logs
+from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags
+from statechannel.cli.output import print_json_line, say
+from statechannel.core.codec import is_broker_id
+from statechannel.demo.plane import PROTOCOL, DataPlane
+from statechannel.runtime.exits import ExitCode as MemberExit
+from statechannel.settings import Settings
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker processes.")
+
+
+@app.callback()
+def _group() -> None:
+    """Broker processes."""
+
+
+class SimulatedHooks(BrokerHooks):
+    """A broker that serves nothing but takes its time over it, and can tell what it is told.
+
+    Args:
+        own_s: What preparing a bundle takes.
+        release_s: What letting a bundle go takes.
+        events: Write a line of JSON to standard output for each hook.
+        plane: Told what is served; it answers clients.
+    """
+
+    def __init__(self, *, own_s: float, release_s: float, events: bool, plane: DataPlane | None = None) -> None:
+        self.plane = plane
+        self._own_s = own_s
+        self._release_s = release_s
+        self._events = events
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        """Prepare."""
+        self.tell("own", bundle, generation=generation)
+        await asyncio.sleep(self._own_s)
+
+    async def on_serve(self, bundle: str, generation: int) -> None:
+        """Serve."""
+        if self.plane is not None:
+            self.plane.served.serve(bundle, generation)
+        self.tell("serve", bundle, generation=generation)
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        """Let go."""
+        if self.plane is not None:
+            self.plane.served.release(bundle)
+        await asyncio.sleep(self._release_s)
+        self.tell("release", bundle, generation=generation, destination=destination)
+
+    async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
+        """Clients can be sent on."""
+        if self.plane is not None:
+            self.plane.served.moved(bundle, urls.get(PROTOCOL))
+        self.tell("moved", bundle, owner=owner, urls=dict(urls))
+
+    def tell(self, event: str, bundle: str, **facts: Any) -> None:
+        """Write a line for whoever watches this process."""
+        if self._events:
+            print_json_line({"event": event, "bundle": bundle, "at_ms": now_ms(), **facts})
+
+
+@app.command()
+def run(
+    broker_id: Annotated[str, typer.Option("--id", metavar="ID", help="Unique among the living brokers.")],
+    advertised: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--advertised",
+            "--listen",
+            metavar="[PROTOCOL=]URL",
+            help="Told to clients, e.g. pulsar=pulsar://host:6650; may be repeated.",
+        ),
+    ] = None,
+    simulated: Annotated[
+        bool,
+        typer.Option("--simulated/--no-simulated", help="Serve nothing but take part (the only kind there is here)."),
+    ] = True,
+    data_port: Annotated[
+        int | None,
+        typer.Option(
+            "--data-port",
+            min=0,
+            max=65_535,
+            help="Answer clients on this loopback port as the demo's brokers do; 0 takes a free one.",
+        ),
+    ] = None,
+    own_ms: Annotated[int, typer.Option("--own-ms", min=0, help="What preparing a bundle takes.")] = 0,
+    release_ms: Annotated[int, typer.Option("--release-ms", min=0, help="What letting a bundle go takes.")] = 0,
+    events: Annotated[bool, typer.Option("--events", help="A line of JSON on standard output for each hook.")] = False,
+    take_over: Annotated[
+        bool | None, typer.Option("--take-over", help="Although a process of this id may still be heard.")
+    ] = None,
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics", help="Create the channel's topics where they are missing.")
+    ] = False,
+    join_timeout: Annotated[float, typer.Option("--join-timeout", min=1, help="Longest wait to catch up.")] = 120.0,
+    budget: Annotated[
+        float | None, typer.Option("--shutdown-budget", min=0, help="Time for the hand-overs at the end.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """Run a broker until SIGTERM: then it hands its bundles over, says goodbye and ends."""
+    if not simulated:
+        raise CommandError(
+            "only simulated brokers can be run from here",
+            hint="A real broker embeds `statechannel.api.StateChannel` (README, Embed it).",
+            code=ExitCode.USAGE,
+        )
+    if not is_broker_id(broker_id):
+        raise CommandError(
+            f"--id {broker_id!r} is not a broker id", hint="1 to 128 of A-Za-z0-9_.:-", code=ExitCode.USAGE
+        )
+    listeners = dict(_listener(text) for text in advertised or ())
+    chosen = [*(flags or ()), *(["membership.take_over=true"] if take_over else [])]
+    settings = connect(bootstrap_servers, channel, config, properties, chosen).settings
+    set_up_logs(settings)
+    plane = None if data_port is None else DataPlane(broker_id)
+    hooks = SimulatedHooks(own_s=own_ms / 1_000, release_s=release_ms / 1_000, events=events, plane=plane)
+    if budget is None:
+        budget = settings.hooks.shutdown_budget_s
+    stopped = asyncio.run(
+        _serve(
+            settings,
+            broker_id,
+            hooks,
+            listeners,
+            data_port=data_port or 0,
+            create_topics=create_topics,
+            join_s=join_timeout,
+            budget_s=budget,
+        )
+    )
+    _end(stopped, events=events)
+
+
+def _listener(text: str) -> tuple[str, str]:
+    protocol, equals, url = text.partition("=")
+    if not equals:
+        protocol, url = text.partition("://")[0], text
+    if "://" not in url or not protocol:
+        raise CommandError(
+            f"--advertised {text!r} is not a URL",
+            hint="Say PROTOCOL=URL, e.g. pulsar=pulsar://127.0.0.1:6650",
+            code=ExitCode.USAGE,
+        )
+    return protocol, url
+
+
+async def _serve(
+    settings: Settings,
+    broker: str,
+    hooks: SimulatedHooks,
+    listeners: Mapping[str, str],
+    *,
+    data_port: int,
+    create_topics: bool,
+    join_s: float,
+    budget_s: float,
+) -> Stopped:
+    """Run with the data plane around it, if there is one."""
+    plane = hooks.plane
+    if plane is not None:
+        try:
+            listeners = {**listeners, PROTOCOL: await plane.start(data_port)}
+        except OSError as error:
+            raise CommandError(
+                f"--data-port {data_port} cannot be had: {error.strerror}", hint="0 takes a free one."
+            ) from error
+    try:
+        return await _run(
+            settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s, budget_s=budget_s
+        )
+    finally:
+        if plane is not None:
+            await plane.close()
+
+
+async def _run(
+    settings: Settings,
+    broker: str,
+    hooks: SimulatedHooks,
+    listeners: Mapping[str, str],
+    *,
+    create_topics: bool,
+    join_s: float,
+    budget_s: float,
+) -> Stopped:
+    wanted = _signals()
+    opening = asyncio.ensure_future(
+        _open(settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s)
+    )
+    told = asyncio.ensure_future(wanted.wait())
+    await asyncio.wait({opening, told}, return_when=asyncio.FIRST_COMPLETED)
+    if not opening.done():
+        opening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await opening
+        return Stopped("closed", "told to end before it had caught up")
+    channel = await opening
+    say(f"broker {broker} is caught up and takes bundles")
+    if hooks.plane is not None:
+        hooks.plane.attach(channel)
+    hooks.tell("ready", "", broker=broker, urls=dict(listeners))
+    ended = asyncio.ensure_future(channel.wait_stopped())
+    await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+    if not ended.done():
+        say(f"broker {broker} drains (at most {budget_s:g} s; a second signal ends it at once)")
+        return await channel.shutdown(budget_s)
+    told.cancel()
+    return await ended
+
+
+async def _open(
+    settings: Settings,
+    broker: str,
+    hooks: BrokerHooks,
+    listeners: Mapping[str, str],
+    *,
+    create_topics: bool,
+    join_s: float,
+) -> StateChannel:
+    return await StateChannel.open(
+        settings,
+        broker=broker,
+        hooks=hooks,
+        listeners=listeners,
+        create_topics=create_topics,
+        join_timeout_s=join_s,
+        on_stuck=_stuck,
+    )
+
+
+def _signals() -> asyncio.Event:
+    """Set at the first SIGTERM or SIGINT; the second ends the process."""
+    wanted = asyncio.Event()
+
+    def told() -> None:
+        if wanted.is_set():
+            sys.stderr.write("error: ended before the hand-over was done\n")
+            sys.stderr.flush()
+            os._exit(ExitCode.INTERRUPTED)
+        wanted.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    return wanted
+
+
+def _stuck() -> None:
+    """The loop stands still: a process that looks alive but is not must not stay."""
+    sys.stderr.write("error: the loop stands still; the process ends itself\n")
+    sys.stderr.flush()
+    os._exit(ExitCode.BUG)
+
+
+def _end(stopped: Stopped, *, events: bool) -> None:
+    if events:
+        print_json_line({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
+    if stopped.clean:
+        say(f"ended: {stopped.detail or stopped.reason}")
+        return
+    raise CommandError(
+        f"the broker stopped ({stopped.reason}): {stopped.detail}",
+        hint="What it owned is repaired by the others; start it again once the reason is gone.",
+        code=exit_code_of(stopped),
+    )
+
+
+def exit_code_of(stopped: Stopped) -> ExitCode:
+    """The number of the command line for how a member ended."""
+    if stopped.exit_code == MemberExit.STOPPED:
+        return ExitCode.BROKER_STOPPED
+    return ExitCode(stopped.exit_code)

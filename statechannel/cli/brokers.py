@@ -1,0 +1,126 @@
+"""`statechannel brokers`: who is in the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from statechannel.audit.views import LogViews
+from statechannel.cli.channel_view import read_channel
+from statechannel.cli.connection import connect
+from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.output import Output, duration, print_json, print_table
+from statechannel.cli.registry import Registry, read_registry
+from statechannel.core.membership import Member
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def brokers(
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    output: OutputAs = Output.TABLE,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """List the brokers that are heard, and those lost within the last minute."""
+    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    registry = read_registry(connection)
+    views = read_channel(connection)
+    found = members(registry, views)
+    if output is Output.JSON:
+        print_json({"brokers": found, "leader": leader_name(registry), "tentative": views.tentative})
+        return
+    print_table(
+        ("broker", "state", "mode", "phase", "takes bundles", "leader", "bundles", "lag", "heard", "software", "URLs"),
+        [
+            (
+                one["broker"],
+                one["state"],
+                one["mode"],
+                one["phase"],
+                one["accepting"],
+                one["leading"],
+                one["bundles"],
+                one["lag_records"],
+                f"{duration(one['heard_ago_ms'])} ago",
+                one["software"],
+                " ".join(one["urls"].values()),
+            )
+            for one in found
+        ],
+        empty="no broker is heard",
+    )
+
+
+def leader_name(registry: Registry) -> str | None:
+    """Id of the leader."""
+    return None if registry.leader is None else registry.leader.broker
+
+
+def members(registry: Registry, views: LogViews) -> list[dict[str, Any]]:
+    """Every member as the JSON output has it, the lost ones last."""
+    load: dict[str, int] = {}
+    for key in views.live():
+        if key.owner is not None:
+            load[key.owner] = load.get(key.owner, 0) + 1
+    leader = leader_name(registry)
+    found = [
+        _alive(member, registry, views, load.get(member.broker, 0), leading=member.broker == leader)
+        for _, member in sorted(registry.members.alive.items())
+    ]
+    for broker, lost in sorted(registry.members.lost.items()):
+        left = (lost.broker, lost.incarnation) in registry.members.gone
+        found.append(
+            {
+                "broker": broker,
+                "incarnation": lost.incarnation,
+                "state": "left" if left else "lost",
+                "mode": None,
+                "phase": None,
+                "accepting": False,
+                "draining": False,
+                "leading": False,
+                "bundles": load.get(broker, 0),
+                "lag_records": None,
+                "heard_ago_ms": max(0, registry.read_at_ms - lost.last_heard_ms),
+                "started_at_ms": None,
+                "software": None,
+                "urls": {},
+            }
+        )
+    return found
+
+
+def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *, leading: bool) -> dict[str, Any]:
+    info = member.info
+    return {
+        "broker": member.broker,
+        "incarnation": member.incarnation,
+        "state": "draining" if info.get("draining") is True else "alive",
+        "mode": info.get("mode"),
+        "phase": info.get("phase"),
+        "accepting": member.accepting,
+        "draining": info.get("draining") is True,
+        "leading": leading,
+        "bundles": bundles,
+        "lag_records": _lag(info.get("applied"), views),
+        "heard_ago_ms": max(0, registry.read_at_ms - member.heard_at_ms),
+        "started_at_ms": info.get("started_at_ms"),
+        "software": info.get("software"),
+        "urls": dict(member.urls),
+    }
+
+
+def _lag(applied: object, views: LogViews) -> int | None:
+    """Records between the member's last heartbeat and the log's end as just read; heartbeats on the channel count."""
+    if not isinstance(applied, dict):
+        return None
+    lag = 0
+    for part in views.parts:
+        at = applied.get(str(part.view.partition))
+        lag += max(0, part.view.applied - at) if isinstance(at, int) else 0
+    return lag

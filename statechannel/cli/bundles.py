@@ -1,0 +1,79 @@
+"""`statechannel bundles`: the live bundles and who serves them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.cli.channel_view import not_found, read_channel
+from statechannel.cli.connection import connect
+from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.output import Output, print_json, print_table
+from statechannel.core.keys import KeyState
+from statechannel.core.states import State
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def bundles(
+    namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="ID", help="Only those that it serves.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Only those in this state.")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    output: OutputAs = Output.TABLE,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """List the live bundles."""
+    views = read_channel(connect(bootstrap_servers, channel, config, properties, flags))
+    if namespace is not None:
+        key = views.key(namespace)
+        if key is None or key.state is not State.ACTIVE:
+            raise not_found(f"there is no namespace {namespace}; `namespace list` has them all")
+    found = [
+        bundle_fields(key)
+        for key in views.live()
+        if (namespace is None or key.namespace == namespace)
+        and (broker is None or key.owner == broker)
+        and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
+    ]
+    if output is Output.JSON:
+        print_json({"bundles": found, "tentative": views.tentative})
+        return
+    print_table(
+        ("bundle", "state", "served by", "on its way to", "generation", "version", "operation"),
+        [
+            (
+                one["bundle"],
+                one["state"],
+                one["owner"],
+                one["next"],
+                one["generation"],
+                one["version"],
+                one["operation"],
+            )
+            for one in found
+        ],
+        empty="no bundle",
+    )
+
+
+def bundle_fields(key: KeyState) -> dict[str, Any]:
+    """A bundle as the JSON output has it."""
+    bound_for = key.bound_for
+    return {
+        "bundle": key.name,
+        "state": None if key.state is None else key.state.value,
+        "owner": key.owner,
+        "next": bound_for if bound_for != key.owner else None,
+        "generation": key.generation,
+        "version": key.version,
+        "id": key.accepted_id,
+        "operation": key.operation,
+        "flow": key.flow,
+        "offset": key.offset,
+    }

@@ -1,0 +1,52 @@
+"""The accepted states of a live channel, for commands that have not joined."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from statechannel.audit.export_file import read_export
+from statechannel.audit.verdict_file import Observe
+from statechannel.audit.views import LogViews, NotInLogError, read_views
+from statechannel.cli.connection import Connection
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.live_log import export_live
+from statechannel.cli.output import say
+from statechannel.core.keys import KeyState
+
+
+def read_channel(connection: Connection, observers: Sequence[Observe] = ()) -> LogViews:
+    """Read the channel's topic to its end; says so on standard error when the result is not to be relied on."""
+    with tempfile.TemporaryDirectory(prefix="statechannel-view-") as folder:
+        path = Path(folder) / "export.jsonl"
+        export_live(connection, path)
+        lag_ms = connection.settings.channel.min_compaction_lag_ms
+        views = read_views(read_export(path), compaction_lag_ms=lag_ms, observers=observers)
+    if views.tentative:
+        say(
+            "tentative: the log was cleaned and no heartbeat vouches for what is left; "
+            "start a broker, or ask again when one runs"
+        )
+    for part in views.parts:
+        if part.stop is not None:
+            say(
+                f"partition {part.view.partition} holds a record of format {part.stop.format} at offset "
+                f"{part.stop.offset}; what follows needs a newer version of this program"
+            )
+    return views
+
+
+def locate(views: LogViews, name: str) -> KeyState:
+    """The live bundle that a name means, or the error that ends the command."""
+    try:
+        return views.locate(name)
+    except NotInLogError as error:
+        raise not_found(str(error)) from error
+
+
+def not_found(message: str) -> CommandError:
+    """The error of commands that look for something; a message `what; what to do` is taken apart."""
+    what, _, hint = message.partition("; ")
+    return CommandError(what, hint=f"{hint[:1].upper()}{hint[1:]}." if hint else "", code=ExitCode.NOT_FOUND)

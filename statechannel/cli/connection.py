@@ -1,0 +1,86 @@
+"""From options to a Kafka: settings, addresses, names of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.embedded import BrokerState, status
+from statechannel.kafka.client_settings import ClientSettings, parse_override
+from statechannel.kafka.from_settings import names_servers, to_client, to_topics
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.settings import Settings, load
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """All that a command needs to speak to a channel."""
+
+    settings: Settings
+    client: ClientSettings
+    topics: ChannelTopics
+
+    @property
+    def timeout_s(self) -> float:
+        """Longest wait of one call to Kafka."""
+        return self.settings.kafka.command_timeout_s
+
+
+def read_settings(
+    config: Path | None, flags: Sequence[str] | None, overrides: Mapping[str, Mapping[str, Any]] | None = None
+) -> Settings:
+    """Settings from the options of a command."""
+    return load(config=config, flags=flags or (), overrides=overrides)
+
+
+def embedded_folder(settings: Settings) -> Path:
+    """Data folder of the embedded Kafka."""
+    return settings.embedded.folder or user_data_path("statechannel", appauthor=False) / "kafka"
+
+
+def connect(
+    bootstrap_servers: str | None,
+    channel: str | None,
+    config: Path | None,
+    properties: Sequence[str] | None,
+    flags: Sequence[str] | None,
+) -> Connection:
+    """Put the options together.
+
+    Raises:
+        CommandError: No address is given anywhere, and no embedded Kafka runs.
+    """
+    settings = _settings(bootstrap_servers, channel, config, properties, flags)
+    if not names_servers(settings):
+        settings = _settings(_running(settings), channel, config, properties, flags)
+    return Connection(settings, to_client(settings), to_topics(settings))
+
+
+def _settings(
+    bootstrap_servers: str | None,
+    channel: str | None,
+    config: Path | None,
+    properties: Sequence[str] | None,
+    flags: Sequence[str] | None,
+) -> Settings:
+    given = dict(parse_override(option) for option in properties or ())
+    kafka = {"bootstrap_servers": bootstrap_servers, "properties": given or None}
+    return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})
+
+
+def _running(settings: Settings) -> str:
+    folder = embedded_folder(settings)
+    found = status(folder)
+    if found.state is not BrokerState.RUNNING or found.bootstrap_servers is None:
+        raise CommandError(
+            f"no Kafka address is given, and no embedded Kafka runs in {folder}",
+            hint="Start one with `statechannel kafka up`, or give --bootstrap-servers HOST:PORT.",
+            code=ExitCode.KAFKA_AWAY,
+        )
+    return found.bootstrap_servers

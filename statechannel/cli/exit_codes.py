@@ -1,0 +1,33 @@
+"""Exit codes of the command line. Stable: scripts rely on them (design/cli.md)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a command ended. Errors of the packages below carry the same numbers."""
+
+    OK = 0
+    FAILED = 1  # anything that has no number of its own
+    USAGE = 2  # wrong arguments; nothing was done
+    REJECTED = 3  # the cluster refused it, with a reason
+    UNDETERMINED = 4  # not known within the time allowed
+    NOT_FOUND = 5  # no such namespace, bundle, broker or operation; or nobody serves it
+    NO_BROKER = 6  # no broker took up the request in time
+    BAD_EXPORT = 7  # a malformed export file, or one that cannot be read or written
+    BAD_SETTINGS = 8
+    LOCAL_KAFKA = 9  # the embedded broker: no Java, no jars, port in use, disk full
+    KAFKA_AWAY = 10
+    KAFKA_DENIED = 11  # authentication or ACLs
+    TOPIC_REFUSED = 12  # missing, or of the wrong policy
+    UNKNOWN = 13  # the record may be in the log or not; or the operation goes on
+    KAFKA_FAILED = 14
+    ID_IN_USE = 15  # another live process has this broker id
+    REPLACED = 16  # another process has taken this broker id over
+    TOPIC_BROKEN = 17  # re-created, or cut short
+    NEWER_FORMAT = 18  # the log holds records of a newer format
+    SHUTDOWN_LATE = 19  # the budget ran out; the leader repairs what is left
+    BROKER_STOPPED = 20  # a broker ended for another reason, which it names
+    BUG = 70
+    INTERRUPTED = 130

@@ -1,0 +1,111 @@
+"""`statechannel kafka up|down|status`: the embedded Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.cli.connection import embedded_folder, read_settings
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.options import Config, OutputAs, SettingFlags
+from statechannel.cli.output import Output, duration, print_json, print_table, say
+from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, EmbeddedKafkaError
+from statechannel.embedded import down as stop_broker
+from statechannel.embedded import status as broker_status
+from statechannel.embedded import up as start_broker
+from statechannel.settings import Settings
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="The embedded Kafka broker of this machine.")
+
+Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Data folder of the broker.")]
+Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")]
+
+
+@app.command()
+def up(
+    folder: Folder = None,
+    port: Port = None,
+    output: OutputAs = Output.TABLE,
+    config: Config = None,
+    flags: SettingFlags = None,
+) -> None:
+    """Start it, unless it runs already."""
+    settings = read_settings(config, flags, {"embedded": {"folder": folder, "port": port}})
+    with _own_exit_code():
+        found, started = start_broker(
+            embedded_folder(settings), port=settings.embedded.port, options=_options(settings), say=say
+        )
+    _show(found, output, {"started": started})
+    if output is Output.TABLE:
+        say("started" if started else "it ran already")
+
+
+@app.command()
+def down(
+    folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
+) -> None:
+    """Stop it in an orderly way; its data stays."""
+    settings = read_settings(config, flags, {"embedded": {"folder": folder}})
+    place = embedded_folder(settings)
+    with _own_exit_code():
+        ran = stop_broker(place, options=_options(settings))
+    if output is Output.JSON:
+        print_json({"stopped": ran, "folder": str(place)})
+    else:
+        say("stopped" if ran else f"no broker ran in {place}")
+
+
+@app.command()
+def status(
+    folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
+) -> None:
+    """Tell whether it runs, and where."""
+    settings = read_settings(config, flags, {"embedded": {"folder": folder}})
+    found = broker_status(embedded_folder(settings))
+    _show(found, output, {})
+    if found.state is BrokerState.STOPPED:
+        raise typer.Exit(ExitCode.KAFKA_AWAY)
+
+
+def _options(settings: Settings) -> BrokerOptions:
+    embedded = settings.embedded
+    return BrokerOptions(
+        heap_mib=embedded.heap_mib,
+        jars=embedded.jars,
+        start_timeout_s=embedded.start_timeout_s,
+        stop_timeout_s=embedded.stop_timeout_s,
+        min_free_bytes=embedded.min_free_mib * 1024 * 1024,
+    )
+
+
+def _show(found: BrokerStatus, output: Output, extra: dict[str, Any]) -> None:
+    facts: dict[str, Any] = {
+        "state": found.state.value,
+        "bootstrap_servers": found.bootstrap_servers,
+        "pid": found.pid,
+        "uptime_s": None if found.uptime_s is None else round(found.uptime_s, 1),
+        "folder": str(found.folder),
+        "log": str(found.log_path),
+    }
+    if output is Output.JSON:
+        print_json(facts | extra)
+        return
+    facts["uptime_s"] = None
+    rows = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
+    if found.uptime_s is not None:
+        rows.insert(2, ("up for", duration(found.uptime_s * 1_000)))
+    print_table(("kafka", ""), rows)
+
+
+@contextmanager
+def _own_exit_code() -> Iterator[None]:
+    """The embedded broker's errors, with the number that the command line gives them."""
+    try:
+        yield
+    except EmbeddedKafkaError as error:
+        raise CommandError(str(error), hint=error.hint, code=ExitCode.LOCAL_KAFKA) from error

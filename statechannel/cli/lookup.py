@@ -1,0 +1,111 @@
+"""`statechannel lookup`: who serves a topic or bundle."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.cli.asking import Answer, ask, require_success
+from statechannel.cli.channel_view import locate, read_channel
+from statechannel.cli.connection import Connection, connect
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.options import (
+    BootstrapServers,
+    Channel,
+    ClientProperties,
+    Config,
+    OutputAs,
+    SettingFlags,
+    Timeout,
+)
+from statechannel.cli.output import Output, print_json, print_table
+from statechannel.cli.registry import Registry, read_registry
+from statechannel.core.bundle import is_bundle, split_topic
+from statechannel.core.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
+from statechannel.core.keys import KeyState
+from statechannel.core.states import State
+from statechannel.runtime.request_record import Asked
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def lookup(
+    name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Look at the log only; assign nothing. Needs no broker.")
+    ] = False,
+    timeout: Timeout = None,
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    output: OutputAs = Output.TABLE,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """Tell who serves a topic or bundle; has it assigned if nobody does."""
+    require_name(name)
+    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    if read_only:
+        answer = Answer("", _from_log(connection, name))
+    else:
+        wait_s = timeout or connection.settings.lookups.timeout_s
+        answer = ask(connection, Asked.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
+    if output is Output.JSON:
+        print_json(answer.fields())
+        require_success(answer)
+        return
+    require_success(answer)
+    outcome = answer.outcome
+    if isinstance(outcome, Owned):
+        stale = None if outcome.stale_age_s is None else f"{outcome.stale_age_s:.1f} s old (safe mode)"
+        rows: list[tuple[str, Any]] = [
+            ("bundle", outcome.bundle),
+            ("broker", outcome.broker),
+            ("generation", str(outcome.generation)),
+        ]
+        rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
+        print_table(("what", "value"), rows + ([("view", stale)] if stale else []))
+    elif isinstance(outcome, BoundTo):
+        print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace belongs to it by rule")])
+
+
+def require_name(name: str) -> None:
+    """Refuse what is neither a topic nor a bundle before anything is asked.
+
+    Raises:
+        CommandError: It is neither.
+    """
+    if not is_bundle(name) and split_topic(name) is None:
+        raise CommandError(
+            f"`{name}` names no namespace to look in, so it is neither a topic nor a bundle",
+            hint="Say tenant/namespace/topic, persistent://tenant/namespace/topic, or tenant/namespace/0x..._0x...",
+            code=ExitCode.USAGE,
+        )
+
+
+def _from_log(connection: Connection, name: str) -> Outcome:
+    registry = read_registry(connection)
+    namespace = name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
+    tenant, _, broker = namespace.partition("/")
+    if tenant in connection.settings.lookups.bound_tenants and broker in registry.members.alive:
+        return BoundTo(broker, registry.members.alive[broker].urls)
+    views = read_channel(connection)
+    key = locate(views, name)
+    if views.tentative:
+        return Undetermined("tentative", f"{key.name}: the log alone does not tell; ask a broker (without --read-only)")
+    return _outcome(key, registry)
+
+
+def _outcome(key: KeyState, registry: Registry) -> Outcome:
+    if key.state is State.UNASSIGNED:
+        return Unowned(key.name)
+    owner = key.owner
+    if owner is None or key.generation is None or key.state is State.RELEASING:
+        return Undetermined("in-flight", f"{key.name} is {key.state}; ask again in a moment")
+    member = registry.members.alive.get(owner)
+    if member is None:
+        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is not heard; it will be replaced")
+    return Owned(key.name, owner, key.generation, member.urls)

@@ -1,0 +1,116 @@
+"""The command itself: finds its subcommands by entry point, loads only the one that is called."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from statechannel.cli.failures import guarded
+from statechannel.errors import StateChannelError
+
+COMMANDS_GROUP = "statechannel.commands"
+"""Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one command or several."""
+
+
+class CommandLoadError(StateChannelError):
+    """A command is registered but cannot be loaded."""
+
+
+class LazyCommands(TyperGroup):
+    """A group whose commands come from entry points; help loads all of them, a call only its own."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
+        self._load_all(ctx, tell=True)
+        return sorted(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, loaded; None if there is none."""
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        registered = _registered()
+        if cmd_name not in registered:
+            # Typer looks for what was meant among the loaded ones.
+            if not getattr(ctx, "resilient_parsing", False) and not cmd_name.startswith("-"):
+                self._load_all(ctx, tell=False)
+            return None
+        command = _load(registered[cmd_name])
+        command.name = cmd_name
+        self.commands[cmd_name] = command
+        return command
+
+    def _load_all(self, ctx: Any, *, tell: bool) -> None:
+        for name in _registered():
+            try:
+                self.get_command(ctx, name)
+            except CommandLoadError as error:
+                if tell:  # one broken plug-in must not take the help of all others away
+                    sys.stderr.write(f"warning: {error}\n")
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,  # noqa: ARG002 - the name is always ours
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line; ends the process unless told not to."""
+        given = list(sys.argv[1:] if args is None else args)
+
+        def run() -> Any:
+            return super(LazyCommands, self).main(
+                given, "statechannel", complete_var, False, windows_expand_args, **extra
+            )
+
+        if not standalone_mode:
+            return run()
+        sys.exit(guarded(run, debug="--debug" in given))
+
+
+def _registered() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=COMMANDS_GROUP)}
+
+
+def _load(point: metadata.EntryPoint) -> Any:
+    try:
+        return typer.main.get_command(point.load())
+    except (ImportError, AttributeError) as error:
+        raise CommandLoadError(
+            f"the command `{point.name}` ({point.value}) cannot be loaded: {error}",
+            hint="The package that registers it is broken or missing; install it again.",
+        ) from error
+
+
+app = typer.Typer(cls=LazyCommands, add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"statechannel {metadata.version('statechannel')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error happened.")] = False,
+    _version_wanted: Annotated[
+        bool, typer.Option("--version", callback=lambda value: _version(wanted=value), is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Bundle state channel on Apache Kafka: who serves which bundle, agreed by every broker."""
+    if not debug:
+        # What the Kafka client logs reaches people as the error that it leads to; `broker run` sets up logs of its own.
+        logging.getLogger().addHandler(logging.NullHandler())
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

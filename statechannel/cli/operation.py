@@ -1,0 +1,180 @@
+"""`statechannel operation list|show`: what was asked for, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.audit.history import HistoryLine, history_fields, history_line
+from statechannel.audit.operations import OperationsSeen
+from statechannel.cli.channel_view import not_found, read_channel
+from statechannel.cli.connection import Connection, connect
+from statechannel.cli.live_log import now_ms, open_tail
+from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.output import Output, duration, moment, print_json, print_table, stdout
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.operations import Operation
+from statechannel.core.view import Judgement
+from statechannel.runtime import request_record
+from statechannel.runtime.request_record import Progress, Reply, Request
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations: what was asked for, what came of it.")
+
+
+@app.command("list")
+def list_(
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    output: OutputAs = Output.TABLE,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """List operations, the oldest first: those of commands and those that brokers began themselves."""
+    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    seen = OperationsSeen(connection.settings.limits.operations_max)
+    views = read_channel(connection, [seen.observe])
+    found = _merged(seen, _requests(connection))[-limit:]
+    if output is Output.JSON:
+        print_json({"operations": found, "tentative": views.tentative})
+        return
+    print_table(
+        ("operation", "began", "flow", "what", "status", "result", "took", "by"),
+        [
+            (
+                one["operation"],
+                moment(one["began_ms"]),
+                one["flow"],
+                one["name"],
+                one["status"],
+                one["result"],
+                duration(one["changed_ms"] - one["began_ms"]),
+                one["by"],
+            )
+            for one in found
+        ],
+        empty="no operation",
+    )
+
+
+@app.command()
+def show(
+    operation: Annotated[str, typer.Argument(metavar="OPERATION")],
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    output: OutputAs = Output.TABLE,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """Show one operation with every record that it wrote."""
+    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    seen = OperationsSeen(connection.settings.limits.operations_max)
+    lines: list[HistoryLine] = []
+
+    def collect(record: RecordRead, judgement: Judgement) -> None:
+        if judgement.record is not None and judgement.record.text("operation") == operation:
+            lines.append(history_line(record, judgement))
+
+    read_channel(connection, [seen.observe, collect])
+    found = [one for one in _merged(seen, _requests(connection)) if one["operation"] == operation]
+    if not found:
+        raise not_found(f"there is no operation {operation}; `operation list` has the newest, requests are kept a week")
+    if output is Output.JSON:
+        print_json(found[0] | {"records": [history_fields(line) for line in lines]})
+        return
+    shown = [(title, value) for title, value in found[0].items() if not title.endswith("_ms") and value is not None]
+    print_table(("what", "value"), [*shown, ("began", moment(found[0]["began_ms"]))])
+    stdout().print()
+    print_table(
+        ("offset", "time", "key", "verdict", "version", "state", "from", "to", "by", "note"),
+        [
+            (
+                line.offset,
+                moment(line.timestamp_ms),
+                line.key,
+                line.verdict.value,
+                line.version,
+                line.state,
+                line.from_,
+                line.to,
+                line.by,
+                "; ".join(filter(None, (line.reason, line.note))),
+            )
+            for line in lines
+        ],
+        empty="no record of it was judged",
+    )
+
+
+def _requests(connection: Connection) -> dict[str, dict[str, Any]]:
+    """What the requests topic still knows, by operation."""
+    found: dict[str, dict[str, Any]] = {}
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        for record in tail.records(tail.span()):
+            item = request_record.decode(record.value, record.timestamp_ms)
+            if isinstance(item, Request):
+                found.setdefault(item.id, _asked(item, record.timestamp_ms))
+            elif item is not None and item.id in found:
+                _follow(found[item.id], item, record.timestamp_ms)
+    return found
+
+
+def _asked(request: Request, at_ms: int) -> dict[str, Any]:
+    return {
+        "operation": request.id,
+        "flow": request.asked,
+        "name": request.name,
+        "status": "asked" if request.deadline_ms >= now_ms() else "expired",
+        "result": None,
+        "detail": request.problem or None,
+        "began_ms": at_ms,
+        "changed_ms": at_ms,
+        "by": request.by,
+        "executed_by": None,
+        "destination": request.args.get("destination"),
+    }
+
+
+def _follow(found: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
+    if found["status"] in ("ended", "failed"):
+        return
+    found["executed_by"] = item.broker
+    found["changed_ms"] = at_ms
+    if isinstance(item, Progress):
+        found["status"] = "running"
+        return
+    outcome: Mapping[str, Any] = item.outcome
+    accepted = outcome.get("answer") == "accepted"
+    found["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
+    kind = outcome.get("outcome")
+    found["result"] = outcome.get("result") or outcome.get("reason") or kind
+    found["detail"] = outcome.get("detail") or (outcome.get("why") if kind == "not-found" else None)
+
+
+def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The log's word on an operation goes before the reply's."""
+    every = dict(requests)
+    for operation in seen.known.values():
+        every[operation.id] = _from_log(seen, operation, every.get(operation.id))
+    return sorted(every.values(), key=lambda one: (one["began_ms"], one["operation"]))
+
+
+def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] | None) -> dict[str, Any]:
+    times = seen.times[operation.id]
+    return {
+        "operation": operation.id,
+        "flow": operation.flow,
+        "name": operation.name,
+        "status": operation.status,
+        "result": operation.result or None,
+        "detail": None if asked is None else asked["detail"],
+        "began_ms": times.began_ms if asked is None else asked["began_ms"],
+        "changed_ms": times.changed_ms,
+        "by": times.by if asked is None else asked["by"],
+        "executed_by": times.by if asked is None else asked["executed_by"],
+        "destination": operation.destination,
+    }

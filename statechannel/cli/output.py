@@ -1,0 +1,127 @@
+"""How results look: aligned tables for people, JSON for programs; data on standard output, all else on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+_WIDTH_OF_NO_TERMINAL = 200
+
+
+class Output(StrEnum):
+    """For whom a result is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def stdout() -> Console:
+    """Where results go. Made anew each time: tests and pipes replace the stream."""
+    return _console(sys.stdout)
+
+
+def stderr() -> Console:
+    """Where progress and remarks go."""
+    return _console(sys.stderr)
+
+
+def _console(stream: Any) -> Console:
+    terminal = stream.isatty()
+    width = None if terminal or "COLUMNS" in os.environ else _WIDTH_OF_NO_TERMINAL
+    return Console(file=stream, width=width, highlight=False, soft_wrap=not terminal, emoji=False)
+
+
+def print_json(value: object) -> None:
+    """One JSON document."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def print_json_line(value: object) -> None:
+    """One line of JSON, at once: for streams."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
+    sys.stdout.flush()
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
+    """An aligned table; `empty` stands in its place where there is nothing to show."""
+    console = stdout()
+    filled = list(rows)
+    if title:
+        console.print(Text(title, style="bold"))
+    if not filled:
+        console.print(Text(empty or "nothing"))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for number, header in enumerate(headers):
+        numeric = all(isinstance(row[number], int | float) for row in filled)
+        table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold")
+    for row in filled:
+        table.add_row(*(Text(cell(value)) for value in row))
+    console.print(table)
+
+
+def cell(value: object) -> str:
+    """A value in a table: nothing is a dash."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return str(value)
+
+
+def say(text: str) -> None:
+    """A line for people that is no data."""
+    stderr().print(Text(text))
+
+
+def moment(timestamp_ms: int | None) -> str:
+    """A time of the log, UTC, to the millisecond."""
+    if timestamp_ms is None:
+        return "-"
+    try:
+        at = datetime.fromtimestamp(timestamp_ms / 1_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms}ms"
+    return f"{at:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1_000:03d}Z"
+
+
+def duration(length_ms: float | None) -> str:
+    """A length of time in the unit that fits."""
+    if length_ms is None:
+        return "-"
+    if length_ms < 1_000:  # noqa: PLR2004 - of units
+        return f"{length_ms:.0f} ms"
+    seconds = length_ms / 1_000
+    if seconds < 120:  # noqa: PLR2004
+        return f"{seconds:.2f} s"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
+
+
+@contextmanager
+def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
+    """A bar on standard error, seen only on a terminal; yields a function that is told how much is done."""
+    console = stderr()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn() if total else MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(doing, total=total)
+        yield lambda done: bar.update(task, completed=done)

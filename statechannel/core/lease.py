@@ -1,0 +1,45 @@
+"""The lease option: an owner that cannot hear itself stops serving before anybody may take its place (protocol section 8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statechannel.core.reactions import Due
+
+if TYPE_CHECKING:
+    from statechannel.core.engine import Engine
+    from statechannel.core.keys import KeyState
+
+
+class Lease:
+    """Off unless `lease_s` is set; counted from the send time of the newest own heartbeat that was read back."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._ran_out = False
+
+    def tick(self) -> None:
+        """Stop serving when it runs out; take up again what is still ours when the log is back."""
+        engine = self._engine
+        lease_s = engine.config.lease_s
+        if lease_s is None or not engine.presence.announced:
+            return
+        if engine.presence.silence_s > lease_s:
+            if not self._ran_out:
+                self._ran_out = True
+                engine.emit("lease.ran-out", silence_s=engine.presence.silence_s)
+                engine.reactions.release_all()
+        elif self._ran_out and engine.may_write:
+            self._ran_out = False
+            for replica in engine.replicas:
+                if engine.judges(replica.partition):
+                    engine.reactions.view_replaced(replica.view)
+
+    def wait_s(self, key: KeyState, due: Due) -> float:
+        """How long whoever is forced in, or takes over, waits before it serves."""
+        lease_s = self._engine.config.lease_s
+        if lease_s is None:
+            return 0.0
+        forced_in = due is Due.RETURN and key.forced
+        takes_over = self._engine.config.take_over and due in (Due.RESUME, Due.GIVE_UP, Due.TAKE_BACK)
+        return lease_s if forced_in or takes_over else 0.0

@@ -1,0 +1,126 @@
+"""Settings in, a running member out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from statechannel.core.engine import Engine
+from statechannel.core.inputs import Topic
+from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
+from statechannel.kafka.topics import create_topics as create
+from statechannel.kafka.topics import verify_topics
+from statechannel.runtime.driver import DriverOptions
+from statechannel.runtime.host import Host, HostOptions
+from statechannel.runtime.metrics import Metrics
+from statechannel.runtime.parts import KafkaLog
+from statechannel.settings import to_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from statechannel.core.config import Identity
+    from statechannel.core.placement import Placement
+    from statechannel.kafka.topics import TopicInfo
+    from statechannel.runtime.hooks import BrokerHooks
+    from statechannel.settings import Settings
+
+
+class Access(NamedTuple):
+    """How a channel is reached: the clients' settings and the names of its topics."""
+
+    client: ClientSettings
+    topics: ChannelTopics
+
+
+class Opened(NamedTuple):
+    """A member that was started, and what it was made with."""
+
+    host: Host
+    access: Access
+    partitions: int
+    compaction_lag_s: float
+
+
+def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
+    """Addresses, properties and topic names out of the settings.
+
+    Raises:
+        ClientSettingRefusedError: A property that the design fixes, or no address at all.
+    """
+    kafka, channel = settings.kafka, settings.channel
+    client = ClientSettings.from_sources(
+        bootstrap_servers=kafka.bootstrap_servers,
+        file=kafka.properties_file,
+        overrides=[f"{name}={value.get_secret_value()}" for name, value in kafka.properties.items()],
+        client_id=client_id,
+        tuning=ClientTuning(
+            delivery_timeout_ms=kafka.delivery_timeout_ms,
+            request_timeout_ms=kafka.request_timeout_ms,
+            session_timeout_ms=kafka.session_timeout_ms,
+            producer_queue_records=kafka.producer_queue_records,
+            fetch_queue_kib=kafka.fetch_queue_kib,
+        ),
+    )
+    lags = ChannelLags(
+        min_compaction_lag_ms=channel.min_compaction_lag_ms,
+        max_compaction_lag_ms=channel.max_compaction_lag_ms,
+        segment_ms=channel.segment_ms,
+        delete_retention_ms=channel.delete_retention_ms,
+        min_cleanable_dirty_ratio=channel.min_cleanable_dirty_ratio,
+        segment_bytes=channel.segment_bytes,
+    )
+    return Access(client, ChannelTopics(channel.name, lags))
+
+
+async def open_member(
+    settings: Settings,
+    identity: Identity,
+    hooks: BrokerHooks,
+    *,
+    create_topics: bool = False,
+    placement: Placement | None = None,
+    registry: CollectorRegistry | None = None,
+    on_stuck: Callable[[], None] | None = None,
+) -> Opened:
+    """Verify the topics (or create them), and start a member on the running loop.
+
+    Raises:
+        KafkaAdapterError: Kafka is away, or a topic is missing or has settings that void the protocol.
+        MetricsPortError: The port for metrics is taken.
+    """
+    found = access(settings, client_id=f"statechannel-{identity.broker}")
+    infos = await asyncio.to_thread(_topics, settings, found, create_topics=create_topics)
+    partitions = infos[Topic.CHANNEL].partitions
+    config = to_engine(settings, partitions=partitions)
+    metrics = Metrics(settings.channel.name, identity.broker, registry)
+    if settings.observe.metrics_port is not None:
+        metrics.serve(settings.observe.metrics_port)
+    log = KafkaLog(found.client, found.topics, infos, on_restart=metrics.restarted)
+    options = HostOptions(driver=DriverOptions(inbox_limit=settings.limits.inbox_max))
+    host = Host(Engine(identity, config, placement), log, hooks, metrics, options=options, on_stuck=on_stuck)
+    try:
+        host.start()
+    except BaseException:
+        await asyncio.to_thread(log.close, 1.0)
+        metrics.close()
+        raise
+    return Opened(host, found, partitions, config.compaction_lag_s)
+
+
+def _topics(settings: Settings, found: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
+    timeout_s = settings.kafka.command_timeout_s
+    if create_topics:
+        topics = create(
+            found.client,
+            found.topics,
+            partitions=settings.channel.partitions,
+            replication_factor=settings.channel.replication_factor,
+            timeout_s=timeout_s,
+        )
+    else:
+        topics = verify_topics(found.client, found.topics, timeout_s=timeout_s).topics
+    return {topic: topics[name] for topic, name in found.topics.names.items()}

@@ -1,0 +1,337 @@
+"""What was accepted, in log order: from a position in the past, then live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statechannel.core import codec
+from statechannel.core.bundle import bundle_key, parse_key, parse_range
+from statechannel.core.inputs import Topic
+from statechannel.core.joiner import Joiner
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import View
+from statechannel.errors import StateChannelError
+from statechannel.kafka.tail import PartitionTail
+from statechannel.runtime.outcomes import plain
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from statechannel.core.inputs import RecordRead
+    from statechannel.core.record import Record
+    from statechannel.kafka.client_settings import ClientSettings
+
+_CHUNK = 500
+
+
+class ChangesError(StateChannelError):
+    """The stream of changes cannot go on."""
+
+
+class Derived(NamedTuple):
+    """A bundle that an accepted record brought into being (protocol section 2, "Ring")."""
+
+    bundle: str
+    state: State
+    version: int
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One accepted record.
+
+    Attributes:
+        timestamp_ms: The log's own time.
+        bundle: Key that changed: a bundle, or `tenant/namespace`.
+        from_: `from` of the record.
+        by: Broker that wrote it.
+        derived: Bundles that came into being by it.
+        lost: In a repair: whose bundle it was, and when that broker was last heard.
+    """
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    bundle: str
+    state: State
+    version: int
+    from_: str | None
+    to: str | None
+    by: str
+    incarnation: str
+    action: str | None = None
+    operation: str | None = None
+    flow: str | None = None
+    reason: str | None = None
+    forced: bool = False
+    lost: Mapping[str, Any] | None = None
+    derived: tuple[Derived, ...] = ()
+
+    @classmethod
+    def of(cls, record: Record, read: RecordRead) -> Change:
+        """The change that an accepted record is."""
+        key = (read.key or b"").decode()
+        lost = record.raw.get("lost")
+        return cls(
+            partition=read.partition,
+            offset=read.offset,
+            timestamp_ms=read.timestamp_ms,
+            bundle=key,
+            state=record.state,
+            version=record.version,
+            from_=record.from_,
+            to=record.to,
+            by=record.broker,
+            incarnation=record.incarnation,
+            action=record.text("action"),
+            operation=record.text("operation"),
+            flow=record.text("flow"),
+            reason=record.text("reason"),
+            forced=record.forced,
+            lost=lost if isinstance(lost, dict) else None,
+            derived=_derived(record, key),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As an object for JSON; `from_` is called `from` there."""
+        found: dict[str, Any] = {name: plain(getattr(self, name)) for name in self.__slots__}
+        found["from"] = found.pop("from_")
+        found["derived"] = [one._asdict() | {"state": str(one.state)} for one in self.derived]
+        return found
+
+
+def _derived(record: Record, key: str) -> tuple[Derived, ...]:
+    parts = parse_key(key.encode())
+    if record.children is None or parts is None:
+        return ()
+    split = not parts.is_namespace
+    state = State.ASSIGNED if split else State.UNASSIGNED
+    ranges = (parse_range(child) for child in record.children)
+    return tuple(
+        Derived(bundle_key(parts.namespace, *bounds), state, record.version + split, record.from_ if split else None)
+        for bounds in ranges
+        if bounds is not None
+    )
+
+
+# --- the past -------------------------------------------------------------------------------------------------------
+
+
+def accepted_of(
+    records: Callable[[], Iterable[RecordRead]], partition: int, partitions: int, since: int, oldest_kept_ms: int
+) -> Iterator[Change]:
+    """The changes from offset `since` on, judged by the rules of the channel.
+
+    A log without gaps is judged from its beginning, record by record. A cleaned one is joined as a member would
+    join it: only what follows the newest clean point can be told.
+
+    Args:
+        records: Reads the partition from its first offset; called again where a gap is met.
+        oldest_kept_ms: See `clean_points`.
+
+    Raises:
+        ChangesError: The wanted offsets were cleaned away, or a newer format was met.
+    """
+    view = View(partition, partitions)
+    expected = 0
+    for read in records():
+        if read.offset != expected:
+            break
+        expected += 1
+        judgement = view.read(read.offset, read.key, read.value)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            raise _newer(partition, read.offset, judgement.format)
+        if judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and read.offset >= since:
+            yield Change.of(judgement.record, read)
+    else:
+        return
+    yield from _after_join(list(records()), partition, partitions, max(since, expected), oldest_kept_ms)
+
+
+def _after_join(
+    records: list[RecordRead], partition: int, partitions: int, since: int, oldest_kept_ms: int
+) -> Iterator[Change]:
+    points = clean_points(records, oldest_kept_ms)
+    clean_to = max((point for point in points if point < since), default=None)
+    if clean_to is None:
+        later = f" The first position that can be told is {min(points) + 1}." if points else ""
+        raise ChangesError(
+            f"Changes of partition {partition} from offset {since} on cannot be told: the log was cleaned there.",
+            hint=f"Begin at a later position.{later}",
+        )
+    joiner = Joiner(partition, partitions)
+    view: View | None = None
+    for read in records:
+        if read.offset <= clean_to:
+            joiner.read(read.offset, read.key, read.value)
+            if joiner.stopped:
+                raise _newer(partition, read.offset, joiner.stopped)
+            continue
+        view = view or joiner.view()
+        judgement = view.read(read.offset, read.key, read.value)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            raise _newer(partition, read.offset, judgement.format)
+        if judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and read.offset >= since:
+            yield Change.of(judgement.record, read)
+
+
+def clean_points(records: Sequence[RecordRead], oldest_kept_ms: int) -> list[int]:
+    """Offsets at which a joining reader may begin to judge: vouched for, without gaps after them, and recent enough.
+
+    Records that are older than the lag may have hidden others, below the point, from the cleaner (formats page, audit).
+    """
+    floor, expected = 0, 0
+    for read in records:
+        if read.offset != expected:
+            floor = read.offset - 1
+        if read.timestamp_ms <= oldest_kept_ms:
+            floor = max(floor, read.offset)
+        expected = read.offset + 1
+    points: set[int] = set()
+    for read in records:
+        if read.key == codec.HEARTBEAT_KEY:
+            heartbeat = codec.decode_heartbeat(read.value)
+            if heartbeat is not None and floor <= heartbeat.clean_to < read.offset:
+                points.add(heartbeat.clean_to)
+    return sorted(points)
+
+
+def _newer(partition: int, offset: int, number: int) -> ChangesError:
+    return ChangesError(
+        f"Offset {offset} of partition {partition} is written in format {number}.", hint="Upgrade to read on."
+    )
+
+
+class Past:
+    """Reads the past of one partition again, in bounded portions, without blocking the loop."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        name: str,
+        partition: int,
+        *,
+        partitions: int,
+        group_id: str,
+        compaction_lag_s: float,
+    ) -> None:
+        self._tail = PartitionTail(settings, Topic.CHANNEL, name, partition, group_id=group_id)
+        self._partition = partition
+        self._partitions = partitions
+        self._lag_ms = int(compaction_lag_s * 1000)
+
+    async def read(self, since: int, until: int) -> AsyncIterator[Change]:
+        """Changes of the offsets `since <= offset < until`."""
+        try:
+            whole = await asyncio.to_thread(self._tail.span)
+            span = replace(whole, end=min(whole.end, until))
+            oldest_kept_ms = time.time_ns() // 1_000_000 - self._lag_ms
+            found = accepted_of(
+                lambda: self._tail.records(span), self._partition, self._partitions, since, oldest_kept_ms
+            )
+            while chunk := await asyncio.to_thread(_portion, found):
+                for change in chunk:
+                    yield change
+        finally:
+            await asyncio.to_thread(self._tail.close)
+
+
+def _portion(found: Iterator[Change]) -> list[Change]:
+    return [change for change, _ in zip(found, range(_CHUNK), strict=False)]
+
+
+# --- live -----------------------------------------------------------------------------------------------------------
+
+
+class Watcher:
+    """One subscriber: what came and was not taken yet."""
+
+    def __init__(self, owner: LiveChanges, limit: int) -> None:
+        self._owner = owner
+        self._limit = limit
+        self._items: deque[Change] = deque()
+        self._came = asyncio.Event()
+        self._error: StateChannelError | None = None
+
+    def tell(self, change: Change) -> None:
+        """A new change."""
+        if self._error is not None:
+            return
+        if len(self._items) >= self._limit:
+            self.fail(
+                ChangesError(
+                    f"The consumer of the changes is too slow: {self._limit} wait; the next is offset {change.offset} "
+                    f"of partition {change.partition}.",
+                    hint="Take changes faster, or subscribe again from the position of the last one taken.",
+                )
+            )
+            return
+        self._items.append(change)
+        self._came.set()
+
+    def fail(self, error: StateChannelError) -> None:
+        """End the stream after what waits."""
+        self._error = self._error or error
+        self._came.set()
+
+    async def next(self) -> Change:
+        """The next change, in order."""
+        while not self._items:
+            if self._error is not None:
+                raise self._error
+            self._came.clear()
+            await self._came.wait()
+        return self._items.popleft()
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        self._owner.forget(self)
+
+
+class LiveChanges:
+    """Hands every accepted record of a caught-up replica to those who watch."""
+
+    def __init__(self) -> None:
+        self._watchers: list[Watcher] = []
+        self._closed: StateChannelError | None = None
+
+    def watch(self, limit: int) -> Watcher:
+        """A new subscriber, at most `limit` changes behind."""
+        watcher = Watcher(self, limit)
+        if self._closed is not None:
+            watcher.fail(self._closed)
+        self._watchers.append(watcher)
+        return watcher
+
+    def forget(self, watcher: Watcher) -> None:
+        """Tell it nothing more."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def tell(self, record: Record, read: RecordRead) -> None:
+        """An accepted record."""
+        if self._watchers:
+            change = Change.of(record, read)
+            for watcher in self._watchers:
+                watcher.tell(change)
+
+    def interrupt(self, partition: int) -> None:
+        """A partition is read anew: what was accepted in between is not seen here."""
+        error = ChangesError(
+            f"Partition {partition} has to be joined again; changes in between were not seen.",
+            hint="Subscribe again from the position of the last change taken.",
+        )
+        for watcher in self._watchers:
+            watcher.fail(error)
+
+    def close(self, error: StateChannelError) -> None:
+        """The member stops."""
+        self._closed = error
+        for watcher in self._watchers:
+            watcher.fail(error)

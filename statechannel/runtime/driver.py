@@ -1,0 +1,196 @@
+"""Steps one engine: inputs in, effects performed in order, on one asyncio loop.
+
+The driver is a callback of the loop and not a task: an input that arrives is stepped on the very next turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from statechannel.core.inputs import Now, Tick
+from statechannel.runtime.inbox import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from statechannel.core.effects import Effect
+    from statechannel.core.inputs import Input
+
+_BATCH = 256
+_TICK = Tick()
+
+
+class SteppedEngine(Protocol):
+    """The part of `statechannel.core.engine.Engine` that a driver needs."""
+
+    @property
+    def wake_at_s(self) -> float:
+        """Monotonic time at which the engine wants a `Tick`, unless an input comes first."""
+
+    def step(self, now: Now, given: Input, /) -> list[Effect]:
+        """Take one input in; what is to be done about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """Bounds of a driver.
+
+    Attributes:
+        inbox_limit: Inputs that may wait before the reader of the log is held back.
+        slice_s: Longest time before other callbacks of the loop get their turn.
+        beat_s: Longest time between two looks at the clock; the watchdog counts these beats.
+        evidence: Number of inputs kept to explain a violated invariant.
+    """
+
+    inbox_limit: int = 20_000
+    slice_s: float = 0.005
+    beat_s: float = 0.25
+    evidence: int = 200
+
+
+class Driver:
+    """One engine, one inbox, one loop.
+
+    Args:
+        perform: Performs one effect; called in the loop's thread, in the engine's order.
+        divert: Looks at each input first; True keeps it from the engine (records of the requests topic).
+        on_progress: Called after each burst of steps.
+        on_failure: Called once if a step or an effect raises; nothing is stepped after that.
+        now: The two clocks; for tests.
+    """
+
+    def __init__(
+        self,
+        engine: SteppedEngine,
+        *,
+        perform: Callable[[Effect], None],
+        on_failure: Callable[[Exception, Sequence[Input]], None],
+        divert: Callable[[Input], bool] | None = None,
+        on_progress: Callable[[], None] | None = None,
+        options: DriverOptions | None = None,
+        now: Callable[[], Now] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._perform = perform
+        self._divert = divert
+        self._on_progress = on_progress
+        self._on_failure = on_failure
+        self._options = options or DriverOptions()
+        self._now = now or read_clocks
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._recent: deque[Input] = deque(maxlen=self._options.evidence)
+        self._running = False
+        self.inbox = Inbox(self._options.inbox_limit, self._wake)
+        self.beats = 0
+        self.steps = 0
+        self.last_progress_s = time.monotonic()
+
+    @property
+    def running(self) -> bool:
+        """Whether inputs are still stepped."""
+        return self._running
+
+    def _alive(self) -> bool:
+        return self._running
+
+    def start(self) -> None:
+        """Begin to step, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._running = True
+        self._loop.call_soon(self._pump)
+
+    def stop(self) -> None:
+        """Step nothing more; blocked readers are let go. In the loop's thread."""
+        self._running = False
+        self.inbox.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        loop = self._loop
+        if loop is None or not self._running:
+            return
+        if threading.get_ident() == self._thread:
+            loop.call_soon(self._pump)  # without the detour through the loop's socket
+            return
+        try:
+            loop.call_soon_threadsafe(self._pump)
+        except RuntimeError:  # the embedder closed its loop under us; nobody is left to tell
+            self._running = False
+
+    def _pump(self) -> None:
+        """Step what waits, for one slice of time at most."""
+        if not self._running:
+            return
+        try:
+            more = self._burst()
+            if self._on_progress is not None:
+                self._on_progress()
+        except Exception as error:
+            self._fail(error)
+            return
+        if not self._alive():
+            return
+        self.beats += 1
+        if more and self._loop is not None:
+            self._loop.call_soon(self._pump)
+        else:
+            self._set_timer()
+
+    def _burst(self) -> bool:
+        """Whether inputs are left."""
+        engine, divert, perform, recent = self._engine, self._divert, self._perform, self._recent
+        began_s = time.monotonic()
+        while self._alive():
+            now = self._now()
+            self.last_progress_s = now.mono_s
+            if now.mono_s >= engine.wake_at_s:
+                self._step(now, _TICK)
+            batch = self.inbox.take(_BATCH)
+            if not batch:
+                return False
+            for item in batch:
+                recent.append(item)
+                if divert is not None and divert(item):
+                    continue
+                for effect in engine.step(now, item):
+                    perform(effect)
+                if not self._alive():
+                    break
+            self.steps += len(batch)
+            if time.monotonic() - began_s > self._options.slice_s:
+                return True
+        return False
+
+    def _step(self, now: Now, given: Input) -> None:
+        self._recent.append(given)
+        self.steps += 1
+        for effect in self._engine.step(now, given):
+            self._perform(effect)
+
+    def _set_timer(self) -> None:
+        """One timer at a time: for the engine's next wish, or the next beat."""
+        if self._loop is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_s = min(self._options.beat_s, self._engine.wake_at_s - time.monotonic())
+        self._timer = self._loop.call_later(max(0.0, wait_s), self._pump)
+
+    def _fail(self, error: Exception) -> None:
+        self.stop()
+        self._on_failure(error, tuple(self._recent))
+
+
+def read_clocks() -> Now:
+    """The machine's two clocks."""
+    return Now(time.monotonic(), time.time_ns() // 1_000_000)

@@ -1,0 +1,419 @@
+"""One running member of the channel: engine, driver, Kafka, hooks, desk and watchdog, put together and watched over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from statechannel.core import commands
+from statechannel.core.commands import Command, Outcome
+from statechannel.core.effects import (
+    Append,
+    CallHook,
+    Complete,
+    Effect,
+    Emit,
+    RestartReading,
+    StandForLeader,
+    StopEngine,
+)
+from statechannel.core.inputs import (
+    Appended,
+    AppendFailed,
+    CommandReceived,
+    Input,
+    PartitionBroken,
+    PartitionOpened,
+    PositionReached,
+    RecordRead,
+    Topic,
+)
+from statechannel.core.presence import Mode
+from statechannel.runtime import outcomes
+from statechannel.runtime.changes import LiveChanges
+from statechannel.runtime.collector import ReplayCalm
+from statechannel.runtime.driver import Driver, DriverOptions
+from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
+from statechannel.runtime.hooks import BrokerHooks, HookRunner
+from statechannel.runtime.requests import DeskOptions, RequestDesk
+from statechannel.runtime.supervision import Watchdog, log_evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statechannel.core.engine import Engine
+    from statechannel.runtime.metrics import Metrics
+    from statechannel.runtime.parts import Log
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """Bounds of a host.
+
+    Attributes:
+        watchdog_s: A loop that stands still for so long is called stuck.
+        close_timeout_s: Longest time for flushing and closing the Kafka clients.
+        commands_max: Commands that may wait for an answer.
+        observe_s: Time between two updates of the gauges.
+        review_s: Time between two looks at open requests when nothing was read.
+    """
+
+    watchdog_s: float = 10.0
+    close_timeout_s: float = 8.0
+    commands_max: int = 100_000
+    observe_s: float = 1.0
+    review_s: float = 0.25
+    driver: DriverOptions = field(default_factory=DriverOptions)
+    desk: DeskOptions = field(default_factory=DeskOptions)
+
+
+class TooManyCommandsError(ChannelStoppedError):
+    """More commands wait than may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(Stopped("busy", f"{limit} commands wait for an answer already; try again later"))
+
+
+class Host:
+    """See the module. All methods belong to the loop's thread.
+
+    Args:
+        on_stuck: Told, in the watchdog's thread, when the loop stands still (a broker process ends itself then).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: Log,
+        hooks: BrokerHooks,
+        metrics: Metrics,
+        *,
+        options: HostOptions | None = None,
+        on_stuck: Callable[[], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.options = options or HostOptions()
+        self.metrics = metrics
+        self.live = LiveChanges()
+        self._log = log
+        self._on_stuck = on_stuck
+        self._around = EngineSurroundings(engine)
+        self._driver = Driver(
+            engine,
+            perform=self._perform,
+            divert=self._divert,
+            on_progress=self._progressed,
+            on_failure=self._violated,
+            options=self.options.driver,
+        )
+        self._hooks = HookRunner(
+            hooks, feed=self._driver.inbox.push, urls_of=self._around.urls_of, on_problem=metrics.hook_failed
+        )
+        self._desk = RequestDesk(
+            self._around, append=self._append_request, submit=self._give, options=self.options.desk
+        )
+        self._watchdog: Watchdog | None = None
+        self._waiting: dict[int, tuple[Command, Callable[[Outcome], None]]] = {}
+        self._tokens = 0
+        self._desk_tokens = 0
+        self._observed_s = 0.0
+        self._reviewed_s = 0.0
+        self._desk_touched = False
+        self._caught_up = asyncio.Event()
+        self._calm = ReplayCalm()
+        self._ended: asyncio.Future[Stopped] | None = None
+        self._stopping: Stopped | None = None
+        self._left_behind: Stopped | None = None
+        self._winding_down: asyncio.Task[None] | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._ended = asyncio.get_running_loop().create_future()
+        self._watchdog = Watchdog(
+            lambda: self._driver.beats,
+            limit_s=self.options.watchdog_s,
+            on_stuck=self._stuck,
+            loop_thread=threading.get_ident(),
+        )
+        self._log.start(self._driver.inbox, lambda _, why: self.stop(Stopped("part-failed", why)))
+        self._calm.begin()
+        self._driver.start()
+        self._watchdog.start()
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Why this member ends or has ended; None while it runs."""
+        return self._stopping
+
+    async def wait_stopped(self) -> Stopped:
+        """Return once everything is closed."""
+        if self._ended is None:
+            raise RuntimeError("the host was not started")
+        return await asyncio.shield(self._ended)
+
+    async def wait_caught_up(self, timeout_s: float) -> None:
+        """Return once this member judges every partition and is registered.
+
+        Raises:
+            ChannelStoppedError: It stopped before.
+            JoinTimeoutError: It takes longer.
+        """
+        caught_up = asyncio.ensure_future(self._caught_up.wait())
+        ended = asyncio.ensure_future(self.wait_stopped())
+        try:
+            await asyncio.wait({caught_up, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            caught_up.cancel()
+            ended.cancel()
+        if self._stopping is not None:
+            raise ChannelStoppedError(self._stopping)
+        if not self._caught_up.is_set():
+            why = "; ".join(f"partition {r.partition}: {r.phase}, {r.why}" for r in self.engine.replicas)
+            raise JoinTimeoutError(timeout_s, f"mode {self.engine.mode}; {why}")
+
+    def stop(self, stopped: Stopped) -> None:
+        """Step nothing more and close everything; `wait_stopped` tells when that is done."""
+        if self._stopping is not None:
+            return
+        self._stopping = stopped
+        self._calm.end(keep=False)
+        self._driver.stop()
+        (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
+        self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
+
+    async def _wind_down(self, stopped: Stopped) -> None:
+        """In order: callers, hooks, then the clients (records flushed, seat given up)."""
+        try:
+            for command, tell in list(self._waiting.values()):
+                tell(_outcome_of_stopping(command, stopped))
+            self._waiting.clear()
+            self.live.close(ChannelStoppedError(stopped))
+            await self._hooks.close(1.0)
+            await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
+        except Exception:
+            _log.exception("closing-failed")
+        finally:
+            if self._watchdog is not None:
+                await asyncio.to_thread(self._watchdog.close)
+            self.metrics.close()
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_result(stopped)
+
+    def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
+        log_evidence(error, inputs)
+        detail = f"{type(error).__name__}: {error}; this is a bug, the log holds the last inputs"
+        self.stop(Stopped("invariant-violated", detail))
+
+    def _stuck(self, stack: str) -> None:
+        self.metrics.stuck(stuck=True)
+        _log.critical("loop-stuck", seconds=self.options.watchdog_s, stack=stack)
+        if self._on_stuck is not None:
+            self._on_stuck()
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command) -> asyncio.Future[Outcome]:
+        """Give a command to the engine.
+
+        Raises:
+            ChannelStoppedError: This member has stopped, or too many commands wait.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def tell(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self._give(command, tell)
+        return future
+
+    def _give(self, command: Command, tell: Callable[[Outcome], None]) -> None:
+        if self._stopping is not None:
+            raise ChannelStoppedError(self._stopping)
+        if len(self._waiting) >= self.options.commands_max:
+            raise TooManyCommandsError(self.options.commands_max)
+        self._tokens += 1
+        self._waiting[self._tokens] = (command, tell)
+        self._driver.inbox.push(CommandReceived(self._tokens, command))
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Append():
+                self._log.append(effect)
+            case Emit(event, facts):
+                if event == "record.accepted":
+                    self.live.tell(facts["record"], facts["read"])
+                else:
+                    self.metrics.told(effect)
+            case Complete(token, outcome):
+                self._answered(token, outcome)
+            case CallHook():
+                self._hooks.call(effect)
+            case RestartReading(topic, partition):
+                self._log.restart_reading(topic, partition)
+                if topic is Topic.CHANNEL:
+                    self.live.interrupt(partition)
+            case StandForLeader(stand):
+                self._log.stand(stand=stand)
+            case StopEngine(reason, detail):
+                self.stop(self._left_behind or Stopped(reason, detail))
+
+    def _answered(self, token: int, outcome: Outcome) -> None:
+        found = self._waiting.pop(token, None)
+        if found is None:
+            return
+        command, tell = found
+        self.metrics.answered(type(command).__name__, outcomes.name_of(outcome))
+        if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
+            away = self.engine.mode is Mode.SAFE
+            if outcome.reason != "draining":
+                self._left_behind = Stopped("log-away" if away else "shutdown-late", outcome.detail)
+        tell(outcome)
+
+    def _append_request(self, identifier: str, value: bytes) -> None:
+        self._desk_tokens -= 1
+        self._log.append(Append(self._desk_tokens, Topic.REQUESTS, 0, identifier.encode(), value))
+
+    # --- inputs -----------------------------------------------------------------------------------------------------
+
+    def _divert(self, item: Input) -> bool:
+        """Keep the requests topic from the engine."""
+        if item.__class__ is RecordRead:
+            return self._divert_record(item)
+        if isinstance(item, Appended | AppendFailed):
+            return item.token < 0  # the desk's own: it writes again what it does not read back
+        if isinstance(item, PartitionOpened | PositionReached | PartitionBroken) and item.topic is Topic.REQUESTS:
+            self._requests_topic(item)
+            return True
+        return False
+
+    def _divert_record(self, record: RecordRead) -> bool:
+        if record.topic is Topic.REQUESTS:
+            self._desk.read(record)
+            self._desk_touched = True
+            return True
+        if record.topic is Topic.REGISTRY:
+            self._desk.heard(record.timestamp_ms)
+        return False
+
+    def _requests_topic(self, item: PartitionOpened | PositionReached | PartitionBroken) -> None:
+        match item:
+            case PartitionOpened():
+                self._desk.opened(item)
+            case PositionReached():
+                self._desk.reached(item)
+            case PartitionBroken(detail=detail):
+                self.stop(Stopped("topic-broken", f"the requests topic: {detail}; create it again with init"))
+        self._desk_touched = True
+
+    # --- after each burst -------------------------------------------------------------------------------------------
+
+    def _progressed(self) -> None:
+        now_s = self._driver.last_progress_s
+        engine = self.engine
+        if not self._caught_up.is_set() and engine.caught_up and engine.mode is Mode.NORMAL:
+            self._calm.end()
+            self._caught_up.set()
+        if len(self._desk) and (self._desk_touched or now_s - self._reviewed_s >= self.options.review_s):
+            self._desk_touched = False
+            self._reviewed_s = now_s
+            self._desk.review(now_s)
+        if now_s - self._observed_s >= self.options.observe_s:
+            self._observed_s = now_s
+            self._observe()
+
+    def _observe(self) -> None:
+        engine = self.engine
+        self.metrics.stuck(stuck=False)
+        self.metrics.verdicts({str(verdict): count for verdict, count in engine.counts.items()})
+        self.metrics.observe(
+            mode=str(engine.mode),
+            leading=engine.leading,
+            caught_up=engine.caught_up,
+            serving=len(engine.serving()),
+            waiting=len(self._driver.inbox),
+            oldest_debt_s=self._around.oldest_debt_s(),
+            lag_records={r.partition: max(0, r.end_offset - r.position) for r in engine.replicas},
+            progress_at_s=time.time(),
+        )
+
+    def status(self) -> dict[str, Any]:
+        """The engine's status, and that of this runtime."""
+        return {
+            **self.engine.status(),
+            "runtime": {
+                "steps": self._driver.steps,
+                "waiting_inputs": len(self._driver.inbox),
+                "waiting_commands": len(self._waiting),
+                "running_hooks": self._hooks.running,
+                "open_requests": len(self._desk),
+                "metrics_port": self.metrics.port,
+                "stopped": None if self._stopping is None else self._stopping.reason,
+            },
+        }
+
+
+class EngineSurroundings:
+    """What desk and hooks may know of the engine (see `requests.Surroundings`)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def broker(self) -> str:
+        """Id of this broker."""
+        return self._engine.identity.broker
+
+    @property
+    def incarnation(self) -> str:
+        """This process."""
+        return self._engine.identity.incarnation
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads and may act on it."""
+        return self._engine.leading
+
+    @property
+    def acting(self) -> bool:
+        """Whether this process may begin operations."""
+        return self._engine.stopped is None and self._engine.refusal() is None
+
+    def owner_of(self, name: str) -> str | None:
+        """Owner of a bundle, or of a topic's bundle."""
+        found = self._engine.locate(name)
+        return None if isinstance(found, commands.NotFound) else found.owner
+
+    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
+        """Whether the registry hears this broker (this very process)."""
+        member = self._engine.presence.members.alive.get(broker)
+        return member is not None and incarnation in (None, member.incarnation)
+
+    def urls_of(self, broker: str) -> Mapping[str, str]:
+        """Listeners of a broker as it registered them."""
+        member = self._engine.presence.members.alive.get(broker)
+        return {} if member is None else member.urls
+
+    def oldest_debt_s(self) -> float:
+        """Age of the oldest debt of any partition."""
+        return self._engine.duties.oldest_debt_s()
+
+
+def _outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:
+    detail = f"this member stopped ({stopped.reason}) before the answer came"
+    operation = getattr(command, "operation", None)
+    if operation is not None:
+        return commands.Unknown(operation, detail)
+    return commands.Undetermined("stopped", detail)

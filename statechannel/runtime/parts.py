@@ -1,0 +1,178 @@
+"""The Kafka side of one member: writer, reader and election, and what happens when one of their threads ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from statechannel.kafka.election import LeaderElection
+from statechannel.kafka.reader import LogReader
+from statechannel.kafka.writer import LogWriter
+from statechannel.runtime.supervision import RestartPolicy, Restarts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from statechannel.core.effects import Append
+    from statechannel.core.inputs import Topic
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.reader import ReaderTuning
+    from statechannel.kafka.topic_policy import ChannelTopics
+    from statechannel.kafka.topics import TopicInfo
+    from statechannel.runtime.inbox import Inbox
+
+_log = structlog.get_logger(__name__)
+
+WRITER, READER, ELECTION = "writer", "reader", "election"
+
+
+class Log(Protocol):
+    """What a host performs an engine's effects with."""
+
+    def start(self, inbox: Inbox, on_end: Callable[[str, str], None]) -> None:
+        """Begin to read and write; `on_end` is told, in the loop's thread, which part is beyond help and why."""
+
+    def append(self, effect: Append) -> None:
+        """Append one record."""
+
+    def restart_reading(self, topic: Topic, partition: int) -> None:
+        """Read a partition from its beginning."""
+
+    def stand(self, *, stand: bool) -> None:
+        """Enter or leave the election."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Resign, flush, stop; blocks. False if records are left without an answer."""
+
+
+class KafkaLog:
+    """Writer, reader and election on Kafka; reader and election are started again when their threads fail.
+
+    A failed writer is not: nobody could say any more which of its records are in the log.
+
+    Args:
+        infos: The topics as verified, by role.
+        on_restart: Told the name of a part that is started again.
+        on_availability: Told, in some thread, when Kafka goes and comes.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topics: ChannelTopics,
+        infos: Mapping[Topic, TopicInfo],
+        *,
+        policy: RestartPolicy | None = None,
+        reader_tuning: ReaderTuning | None = None,
+        on_restart: Callable[[str], None] | None = None,
+        on_availability: Callable[[bool], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._infos = dict(infos)
+        self._tuning = reader_tuning
+        self._on_restart = on_restart
+        self._on_availability = on_availability
+        self._restarts = {part: Restarts(policy or RestartPolicy()) for part in (READER, ELECTION)}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inbox: Inbox | None = None
+        self._on_end: Callable[[str, str], None] | None = None
+        self._writer: LogWriter | None = None
+        self._reader: LogReader | None = None
+        self._election: LeaderElection | None = None
+        self._standing = False
+        self._closing = False
+
+    def start(self, inbox: Inbox, on_end: Callable[[str, str], None]) -> None:
+        """See `Log.start`."""
+        self._loop = asyncio.get_running_loop()
+        self._inbox, self._on_end = inbox, on_end
+        self._writer = LogWriter(self._settings, self._topics.names, inbox.push, on_failure=self._failed(WRITER))
+        self._election = self._make_election(inbox)
+        self._reader = self._make_reader(inbox)
+        self._reader.start()
+
+    def _make_reader(self, inbox: Inbox) -> LogReader:
+        return LogReader(
+            self._settings,
+            self._infos,
+            inbox.offer,
+            group_id=self._topics.reader_group,
+            tuning=self._tuning,
+            on_availability=self._on_availability,
+            on_failure=self._failed(READER),
+        )
+
+    def _make_election(self, inbox: Inbox) -> LeaderElection:
+        topics = self._topics
+        failed = self._failed(ELECTION)
+        return LeaderElection(self._settings, topics.leader_topic, topics.leader_group, inbox.push, on_failure=failed)
+
+    def _failed(self, part: str) -> Callable[[BaseException], None]:
+        """The call-back of a part's thread: hand the failure to the loop."""
+
+        def tell(error: BaseException) -> None:
+            loop = self._loop
+            if loop is not None and not self._closing and not loop.is_closed():
+                loop.call_soon_threadsafe(self._part_failed, part, error)
+
+        return tell
+
+    def _part_failed(self, part: str, error: BaseException) -> None:
+        restarts = self._restarts.get(part)
+        wait_s = None if restarts is None else restarts.failed(time.monotonic())
+        if self._closing or self._loop is None or self._on_end is None:
+            return
+        if wait_s is None:
+            self._on_end(part, f"the {part}'s thread ended with {type(error).__name__}: {error}")
+            return
+        _log.error("part-failed", part=part, error=repr(error), restart_in_s=wait_s)
+        if self._on_restart is not None:
+            self._on_restart(part)
+        self._loop.call_later(wait_s, self._revive, part)
+
+    def _revive(self, part: str) -> None:
+        inbox = self._inbox
+        if self._closing or inbox is None or self._on_end is None:
+            return
+        try:
+            if part == READER:
+                self._reader = self._make_reader(inbox)
+                self._reader.start()
+            else:
+                self._election = self._make_election(inbox)
+                self._election.stand(self._standing)
+        except Exception as error:
+            self._part_failed(part, error)
+
+    def append(self, effect: Append) -> None:
+        """See `Log.append`."""
+        if self._writer is not None:
+            self._writer.append(effect)
+
+    def restart_reading(self, topic: Topic, partition: int) -> None:
+        """See `Log.restart_reading`."""
+        if self._reader is not None:
+            self._reader.restart(topic, partition)
+
+    def stand(self, *, stand: bool) -> None:
+        """See `Log.stand`."""
+        self._standing = stand
+        if self._election is not None:
+            self._election.stand(stand)
+
+    def close(self, timeout_s: float) -> bool:
+        """See `Log.close`."""
+        self._closing = True
+        until_s = time.monotonic() + timeout_s
+        flushed = True
+        if self._writer is not None:
+            flushed = self._writer.close(max(0.1, timeout_s / 2))
+        if self._election is not None:
+            self._election.close(max(0.5, until_s - time.monotonic()))
+        if self._reader is not None:
+            self._reader.close(max(0.5, until_s - time.monotonic()))
+        return flushed

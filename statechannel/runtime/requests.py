@@ -1,0 +1,241 @@
+"""The desk of one broker: reads the requests topic, claims what concerns this broker, executes it, replies.
+
+The first claim of a request in the log wins, so that one broker executes it, whatever the others believe about who
+leads or owns; only a claim whose broker is lost may be superseded. See design/requests-topic.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from statechannel.core.commands import AwaitOperation, Rejected, Started
+from statechannel.runtime import outcomes, request_record
+from statechannel.runtime.request_record import Asked, Progress, Reply, Request, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statechannel.core.commands import Command, Outcome
+    from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead
+
+_log = structlog.get_logger(__name__)
+
+_BY_LEADER = frozenset({Asked.CREATE_NAMESPACE, Asked.DELETE_NAMESPACE, Asked.RESUME_REPAIR, Asked.LOOKUP})
+
+
+class Surroundings(Protocol):
+    """What the desk must know of its broker's view of the cluster."""
+
+    @property
+    def broker(self) -> str:
+        """Id of this broker."""
+
+    @property
+    def incarnation(self) -> str:
+        """This process."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads and may act on it."""
+
+    @property
+    def acting(self) -> bool:
+        """Whether this process may begin operations: caught up, not draining, the log not away."""
+
+    def owner_of(self, name: str) -> str | None:
+        """Owner of a bundle, or of a topic's bundle."""
+
+    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
+        """Whether the registry hears this broker (this very process)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeskOptions:
+    """Bounds of a desk.
+
+    Attributes:
+        open_max: Requests without a reply that are kept; more are refused with a reply.
+        remembered: Ended requests that are remembered, so that a repeated id is not executed again.
+        repeat_s: A claim or reply that was not read back is written again after this long.
+    """
+
+    open_max: int = 10_000
+    remembered: int = 20_000
+    repeat_s: float = 2.0
+
+
+@dataclass(slots=True)
+class _Open:
+    request: Request
+    claimed_at: int = -1
+    claimer: tuple[str, str] | None = None
+    executing: bool = False
+    reply: bytes | None = None
+    sent_at_s: float = float("-inf")
+
+
+class RequestDesk:
+    """Requests without a reply, and this broker's part in them. In the loop's thread only.
+
+    Args:
+        around: This broker's view of the cluster.
+        append: Writes one record to the requests topic.
+        submit: Gives a command to the engine; the outcome comes to the callback.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        *,
+        append: Callable[[str, bytes], None],
+        submit: Callable[[Command, Callable[[Outcome], None]], None],
+        options: DeskOptions | None = None,
+    ) -> None:
+        self._around = around
+        self._append = append
+        self._submit = submit
+        self._options = options or DeskOptions()
+        self._open: dict[str, _Open] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._end_offset: int | None = None
+        self._position = 0
+        self._log_ms = 0
+        self._now_s = 0.0
+        self.executed = 0
+        self.undecodable = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def opened(self, event: PartitionOpened) -> None:
+        """The topic is read from its beginning; nothing is done before its end is reached."""
+        self._end_offset = event.end_offset
+        self._position = event.first_offset
+        self._open.clear()
+
+    def reached(self, event: PositionReached) -> None:
+        """Everything below the position was delivered."""
+        self._position = max(self._position, event.position)
+
+    def heard(self, timestamp_ms: int) -> None:
+        """The log's clock, from any record; deadlines are reckoned with it."""
+        self._log_ms = max(self._log_ms, timestamp_ms)
+
+    def read(self, record: RecordRead) -> None:
+        """Take in one record of the requests topic."""
+        self._position = record.offset + 1
+        self.heard(record.timestamp_ms)
+        item = request_record.decode(record.value, record.timestamp_ms)
+        match item:
+            case Request():
+                self._asked(item)
+            case Progress(stage=Stage.CLAIMED):
+                self._claimed(item, record.offset)
+            case Reply():
+                self._end(item.id)
+            case None:
+                self.undecodable += 1
+
+    def _asked(self, request: Request) -> None:
+        if request.id not in self._open and request.id not in self._ended:
+            self._open[request.id] = _Open(request)
+
+    def _claimed(self, claim: Progress, offset: int) -> None:
+        found = self._open.get(claim.id)
+        if found is None or claim.supersedes != found.claimed_at:
+            return
+        found.claimed_at = offset
+        found.claimer = (claim.broker, claim.incarnation)
+        found.sent_at_s = float("-inf")
+
+    def _end(self, identifier: str) -> None:
+        self._open.pop(identifier, None)
+        self._ended[identifier] = None
+        while len(self._ended) > self._options.remembered:
+            self._ended.popitem(last=False)
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    def review(self, now_s: float) -> None:
+        """Do what is due: called after records of the topic, and now and then because owners and leaders change."""
+        self._now_s = now_s
+        if not self._open or self._end_offset is None or self._position < self._end_offset:
+            return
+        for found in list(self._open.values()):
+            if found.reply is not None:
+                self._repeat(found, found.reply, now_s)
+            elif found.request.deadline_ms < self._log_ms and not found.executing:
+                self._end(found.request.id)
+            elif not found.executing and (self._around.acting or found.request.asked == Asked.SHUTDOWN):
+                self._consider(found, now_s)
+
+    def _consider(self, found: _Open, now_s: float) -> None:
+        around, request = self._around, found.request
+        if found.claimer == (around.broker, around.incarnation):
+            self._execute(found)
+        elif request.problem or len(self._open) > self._options.open_max:
+            if around.leading:
+                detail = request.problem or f"more than {self._options.open_max} requests are open"
+                self._answer(found, Rejected("bad-request" if request.problem else "busy", detail), now_s)
+        elif (found.claimer is None or not around.is_alive(*found.claimer)) and self._concerns_us(request):
+            claim = Progress(request.id, Stage.CLAIMED, around.broker, around.incarnation, found.claimed_at)
+            self._repeat(found, request_record.encode(claim), now_s)
+
+    def _concerns_us(self, request: Request) -> bool:
+        around = self._around
+        if request.asked == Asked.SHUTDOWN:
+            return request.broker == around.broker
+        if request.asked in _BY_LEADER:
+            return around.leading
+        owner = around.owner_of(request.name)
+        if owner is None or not around.is_alive(owner):
+            return around.leading
+        return owner == around.broker
+
+    def _repeat(self, found: _Open, value: bytes, now_s: float) -> None:
+        """Write, and write again if it was not read back: copies do no harm."""
+        if now_s - found.sent_at_s >= self._options.repeat_s:
+            found.sent_at_s = now_s
+            self._append(found.request.id, value)
+
+    def _execute(self, found: _Open) -> None:
+        found.executing = True
+        self.executed += 1
+        request = found.request
+        _log.info("request-executing", operation=request.id, command=request.asked, by=request.by)
+        try:
+            command = request_record.command_of(request, self._left_s(request))
+            # The engine begins no operation id twice, so what a lost claimer began is not begun again.
+            self._submit(command, lambda outcome: self._outcome(found, outcome))
+        except Exception as error:  # one bad request must not stop a broker, nor every broker after it
+            _log.exception("request-failed", operation=request.id)
+            self._finish(found, Rejected("internal-error", f"{type(error).__name__}: {error}"))
+
+    def _outcome(self, found: _Open, outcome: Outcome) -> None:
+        if not isinstance(outcome, Started):
+            self._finish(found, outcome)
+            return
+        around, request = self._around, found.request
+        facts = outcomes.to_json(outcome)
+        started = Progress(request.id, Stage.STARTED, around.broker, around.incarnation, facts=facts)
+        self._append(request.id, request_record.encode(started))
+        self._submit(AwaitOperation(request.id, self._left_s(request)), lambda end: self._finish(found, end))
+
+    def _finish(self, found: _Open, outcome: Outcome) -> None:
+        self._answer(found, outcome, self._now_s)
+
+    def _answer(self, found: _Open, outcome: Outcome, now_s: float) -> None:
+        around = self._around
+        facts = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome)}
+        found.reply = request_record.encode(Reply(found.request.id, around.broker, around.incarnation, facts))
+        found.sent_at_s = now_s
+        self._append(found.request.id, found.reply)
+
+    def _left_s(self, request: Request) -> float:
+        return max(0.5, (request.deadline_ms - self._log_ms) / 1000)

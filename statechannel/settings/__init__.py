@@ -1,0 +1,12 @@
+"""One validated tree of settings: from flags, from the environment, from a TOML file, in this order of precedence.
+
+`load` reads them; `to_engine` and `to_identity` turn them into the plain values that the core takes. Every setting has
+its reason beside it; design/settings.md is made from them.
+"""
+
+from statechannel.settings.convert import to_engine, to_identity
+from statechannel.settings.errors import SettingsError
+from statechannel.settings.load import load
+from statechannel.settings.tree import Settings
+
+__all__ = ["Settings", "SettingsError", "load", "to_engine", "to_identity"]

@@ -1,0 +1,85 @@
+"""Settings as the plain values that the core takes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from importlib import metadata
+
+from ulid import ULID
+
+from statechannel.core.config import EngineConfig, Identity
+from statechannel.settings.tree import Settings
+
+ENTROPY_BYTES = 10
+
+
+def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineConfig:
+    """The configuration of an engine.
+
+    Args:
+        partitions: Number that the channel's topic has; None takes the setting.
+    """
+    s = settings
+    return EngineConfig(
+        partitions=partitions or s.channel.partitions,
+        compaction_lag_s=s.channel.min_compaction_lag_ms / 1_000,
+        heartbeat_interval_s=s.leader.heartbeat_interval_s,
+        member_interval_s=s.membership.interval_s,
+        member_expiry_s=s.membership.expiry_s,
+        safe_after_s=s.safe_mode.after_s,
+        settle_s=s.safe_mode.settle_s,
+        take_over=s.membership.take_over,
+        hook_deadline_s=s.hooks.deadline_s,
+        in_flight_limit_s=s.repair.in_flight_limit_s,
+        retry_interval_s=s.limits.retry_interval_s,
+        unknown_limit_s=s.limits.unknown_limit_s,
+        pending_max=s.limits.pending_max,
+        lookup_waiting_max=s.lookups.waiting_max,
+        debt_age_leader_s=s.leader.debt_age_s,
+        debt_batch_max=s.leader.debt_batch_max,
+        repair_interval_s=s.repair.interval_s,
+        scan_interval_s=s.repair.scan_interval_s,
+        repair_batch_max=s.repair.batch_max,
+        mass_loss_window_s=s.repair.mass_loss_window_s,
+        mass_loss_fraction=s.repair.mass_loss_fraction,
+        mass_loss_pause_s=s.repair.mass_loss_pause_s,
+        decline_memory_s=s.repair.decline_memory_s,
+        handover_window=s.hooks.handover_window,
+        purge_interval_s=s.leader.purge_interval_s,
+        purge_deleted_after_s=s.leader.purge_deleted_after_s,
+        cold_start_after_s=s.leader.cold_start_after_s,
+        cold_start_window=s.leader.cold_start_window,
+        kept_records_max=s.limits.kept_records_max,
+        closing_mark_s=s.lookups.closing_mark_s,
+        operations_max=s.limits.operations_max,
+        lease_s=s.safe_mode.lease_s,
+        bound_tenants=s.lookups.bound_tenants,
+    )
+
+
+def to_identity(
+    broker: str,
+    *,
+    listeners: Mapping[str, str] | None = None,
+    persistent: bool = True,
+    non_persistent: bool = True,
+    properties: Mapping[str, str] | None = None,
+) -> Identity:
+    """A new incarnation of a broker: every call makes another one.
+
+    Args:
+        listeners: URL by protocol name, as told to clients.
+    """
+    return Identity(
+        broker=broker,
+        incarnation=str(ULID()),
+        entropy=os.urandom(ENTROPY_BYTES),
+        started_at_ms=time.time_ns() // 1_000_000,
+        listeners=dict(listeners or {}),
+        persistent=persistent,
+        non_persistent=non_persistent,
+        properties=dict(properties or {}),
+        software=metadata.version("statechannel"),
+    )

@@ -1,0 +1,21 @@
+"""What can be wrong with settings."""
+
+from __future__ import annotations
+
+from statechannel.errors import StateChannelError
+
+BAD_SETTINGS = 8
+"""Exit code of commands that end because of their settings."""
+
+
+class SettingsError(StateChannelError):
+    """A setting is unknown, malformed, out of bounds, or does not go with another one.
+
+    Attributes:
+        problems: One sentence for each thing that is wrong.
+    """
+
+    def __init__(self, problems: list[str], *, hint: str = "") -> None:
+        text = problems[0] if len(problems) == 1 else "Settings refused:\n  " + "\n  ".join(problems)
+        super().__init__(text, hint=hint or "Every setting is explained in design/settings.md.", exit_code=BAD_SETTINGS)
+        self.problems = problems

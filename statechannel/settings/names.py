@@ -1,0 +1,68 @@
+"""Names of settings, and what somebody meant who wrote another one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, groups
+
+OTHER_VARIABLES = (
+    "STATECHANNEL_CONFIG",
+    "STATECHANNEL_KAFKA_JARS",
+    "STATECHANNEL_CACHE_DIR",
+    "STATECHANNEL_TEST_BOOTSTRAP",
+)
+"""Variables with our prefix that are no settings: read by the command line, the embedded broker, the tests."""
+
+
+def known() -> dict[str, list[str]]:
+    """Names of the settings of each group."""
+    return {name: list(group.model_fields) for name, group in groups().items()}
+
+
+def unknown_in(tree: Mapping[str, Any], origin: str) -> Iterator[str]:
+    """A sentence for each name in a nested mapping that no setting has."""
+    names = known()
+    every = [f"{group}.{name}" for group, fields in names.items() for name in fields]
+    for group, values in tree.items():
+        if group not in names:
+            yield f"{origin}: there is no group of settings called `{group}`.{_meant(group, names, every)}"
+        elif not isinstance(values, Mapping):
+            yield f"{origin}: `{group}` is a group of settings, not a setting.{_listed(names[group])}"
+        else:
+            for name in values:
+                if name not in names[group]:
+                    yield f"{origin}: there is no setting `{group}.{name}`.{_meant(f'{group}.{name}', every, every)}"
+
+
+def unknown_variables(environ: Iterable[str]) -> Iterator[str]:
+    """A sentence for each environment variable with our prefix that means nothing."""
+    names = known()
+    every = [f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() for group, fields in names.items() for name in fields]
+    whole = {f"{ENV_PREFIX}{group}".upper() for group in names}
+    for variable in sorted(environ):
+        upper = variable.upper()
+        if not upper.startswith(ENV_PREFIX) or upper in OTHER_VARIABLES or upper in every:
+            continue
+        if upper in whole or any(upper.startswith(f"{name}{ENV_DELIMITER}") for name in every):
+            continue  # a group as JSON, or an entry of a setting that is a mapping
+        meant = _meant(upper, [*every, *OTHER_VARIABLES], every)
+        yield f"the environment: there is no setting {variable}.{meant}"
+
+
+def _meant(wrong: str, first: Iterable[str], second: Iterable[str]) -> str:
+    found = get_close_matches(wrong, [*first], n=1) or get_close_matches(wrong, [*second], n=1, cutoff=0.5)
+    found = found or _same_last_word(wrong, second)
+    return f" Did you mean `{found[0]}`?" if found else ""
+
+
+def _same_last_word(wrong: str, names: Iterable[str]) -> list[str]:
+    """A setting of the same name in another group."""
+    last = wrong.rpartition(".")[2]
+    return [name for name in names if name.rpartition(".")[2] == last][:1]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f" Its settings: {', '.join(names)}."

@@ -1,0 +1,51 @@
+"""The tree of settings."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from statechannel.settings.field import Group
+from statechannel.settings.groups_cluster import ChannelSettings, EmbeddedSettings, KafkaSettings, ObserveSettings
+from statechannel.settings.groups_engine import (
+    HookSettings,
+    LeaderSettings,
+    LimitSettings,
+    LookupSettings,
+    MembershipSettings,
+    RepairSettings,
+    SafeModeSettings,
+)
+
+ENV_PREFIX = "STATECHANNEL_"
+ENV_DELIMITER = "__"
+
+
+class Settings(BaseSettings):
+    """All settings. Made by `load`, which knows where each value came from; never changed at run time."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        env_parse_none_str="none",
+    )
+
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    channel: ChannelSettings = Field(default_factory=ChannelSettings)
+    membership: MembershipSettings = Field(default_factory=MembershipSettings)
+    leader: LeaderSettings = Field(default_factory=LeaderSettings)
+    lookups: LookupSettings = Field(default_factory=LookupSettings)
+    hooks: HookSettings = Field(default_factory=HookSettings)
+    safe_mode: SafeModeSettings = Field(default_factory=SafeModeSettings)
+    repair: RepairSettings = Field(default_factory=RepairSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
+    observe: ObserveSettings = Field(default_factory=ObserveSettings)
+
+
+def groups() -> dict[str, type[Group]]:
+    """Group name to its class, in order."""
+    annotations = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, Group)}

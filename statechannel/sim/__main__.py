@@ -1,0 +1,88 @@
+"""`python -m statechannel.sim`: run seeds, replay one, or measure the planted bugs."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from statechannel.sim.hunt import SEEDS_MAX, hunt
+from statechannel.sim.planted import PLANTED
+from statechannel.sim.runner import report, run_seeds
+from statechannel.sim.runs import LEVELS, Case, parse_overrides, parse_ranges, run
+from statechannel.sim.shrink import shrink
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m statechannel.sim", description=__doc__)
+    parser.add_argument("--level", choices=(*LEVELS, "both"), default="both", help="which simulator")
+    parser.add_argument("--seeds", type=int, metavar="N", help="run N seeds")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that share the seeds")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep the state here, and go on from it")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="end after this time")
+    parser.add_argument("--seed", type=int, help="replay one seed with its trace")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="override an option")
+    parser.add_argument("--skip", default="", metavar="RANGES", help="steps or planned events to leave out: 3-7,12")
+    parser.add_argument("--no-shrink", action="store_true", help="show the failing trace as it is")
+    parser.add_argument("--shrink-limit", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--plant", choices=sorted(PLANTED), metavar="NAME", help="run with this planted bug")
+    parser.add_argument("--planted", metavar="NAMES|all", help="seeds that it takes to catch each planted bug")
+    parser.add_argument("--quiet", action="store_true", help="no trace")
+    return parser
+
+
+def _replay(options: argparse.Namespace, console: Console) -> int:
+    level = "engine" if options.level == "both" else options.level
+    case = Case(level, options.seed, skip=parse_ranges(options.skip), plant=options.plant)
+    case = parse_overrides(case, options.set)
+    console.print(f"options: {case.options()}", highlight=False, markup=False)
+    result = run(case, keep=True)
+    if result.kind is not None and not options.no_shrink and not options.set and not options.skip:
+        console.print(f"fails with {result.kind}; making it smaller ...")
+        result = shrink(result, options.shrink_limit)
+        console.print(f"options: {result.case.options()}", highlight=False, markup=False)
+    if not options.quiet:
+        for line in result.lines:
+            sys.stdout.write(line + "\n")
+    sys.stdout.write(f"trace digest {result.digest}\n")
+    if result.kind is None:
+        console.print("no violation")
+        return 0
+    console.print(f"VIOLATION {result.kind}: {result.detail}", highlight=False, markup=False)
+    console.print(f"replay: {result.case.command()}", highlight=False, markup=False)
+    return 1
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the command; the exit code is 1 if an invariant was broken (or a planted bug was not caught)."""
+    parser = _arguments()
+    options = parser.parse_args(words)
+    console = Console(soft_wrap=True)
+    try:
+        if options.planted is not None:
+            return hunt(options.planted, console, options.workers, options.seeds or SEEDS_MAX)
+        if options.seed is not None:
+            return _replay(options, console)
+    except ValueError as error:
+        parser.error(str(error))
+    levels = LEVELS if options.level == "both" else (options.level,)
+    tally = run_seeds(
+        options.seeds if options.seeds is not None else 200,
+        first=options.first,
+        levels=levels,
+        workers=options.workers,
+        resume=options.resume,
+        console=console,
+        limit_s=options.limit,
+    )
+    report(tally, levels, console)
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""The invariants of protocol section 9, after every step of the engine level."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+from statechannel.core.bundle import parse_key
+from statechannel.core.verdict import Verdict
+from statechannel.sim.misleading import misleading
+from statechannel.sim.presence_checks import PresenceChecks
+from statechannel.sim.truth import accepted_of, compare
+from statechannel.sim.violation import Violation
+
+if TYPE_CHECKING:
+    from statechannel.core.inputs import RecordRead
+    from statechannel.core.replica import Replica
+    from statechannel.sim.process import Process
+    from statechannel.sim.world import World
+
+_FULL_CHECK_EVERY = 24
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two bundles share a part of a ring."""
+    if one == other:
+        return True
+    a, b = parse_key(one.encode()), parse_key(other.encode())
+    return a is not None and b is not None and a.namespace == b.namespace and a.lower < b.upper and b.lower < a.upper
+
+
+class Checks:
+    """What must hold, and the bookkeeping that it takes to see that it does."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._since_full: dict[tuple[str, int], int] = {}
+        self.operations: dict[str, int] = {}
+        self.presence = PresenceChecks(world)
+
+    def appended(self, who: str, record: RecordRead) -> None:
+        """The omniscient reader reads every record as it lands."""
+        world = self._world
+        truth = world.truths[record.partition]
+        judgement = truth.read(record)
+        verdict = "unjudged" if judgement is None else judgement.verdict
+        if judgement is not None and verdict is Verdict.ACCEPTED and judgement.record is not None:
+            operation = judgement.record.text("operation")
+            if operation is not None:
+                self.operations.setdefault(operation, record.offset)
+                world.clients.accepted(operation, record.offset)
+            self.presence.forced(judgement.record)
+        world.trace.count(f"verdict {verdict}")
+        if judgement is None or judgement.record is None:
+            what = "" if record.value is None else repr(record.value[:60])
+        else:
+            it = judgement.record
+            what = f"{it.kind} {it.state} v{it.version} {it.from_}->{it.to} on {it.base} covers {it.covers} id {it.id}"
+            world.trace.count(f"{it.kind} {it.raw.get('action', '')} {verdict}")
+        world.note(
+            f"{who} {record.partition}/{record.offset} {(record.key or b'').decode(errors='replace')} {what}: {verdict}"
+        )
+
+    # --- who serves -------------------------------------------------------------------------------------------------
+
+    def serving(self, process: Process) -> None:
+        """A process serves only by its own accepted record, and never beside another at the same generation."""
+        now = process.engine.serving()
+        before = process.served
+        if now == before:
+            return
+        process.served = now
+        for bundle, generation in now.items():
+            if before.get(bundle) != generation:
+                self._begins(process, bundle, generation)
+        for bundle, generation in before.items():
+            if bundle not in now:
+                self._world.note(f"{process.name} no longer serves {bundle} at {generation}")
+
+    def _begins(self, process: Process, bundle: str, generation: int) -> None:
+        world = self._world
+        world.note(f"{process.name} serves {bundle} at {generation}")
+        world.trace.count("serving began")
+        parts = parse_key(bundle.encode())
+        if parts is None:
+            raise Violation("serving", f"{process.name} serves {bundle}, which is no bundle")
+        truth = world.truths[process.engine.partition_of(parts.namespace)]
+        grant = truth.grants.get((bundle, generation))
+        if grant is None or grant.broker != process.broker:
+            raise Violation("serving", f"{process.name} serves {bundle} at {generation}, granted: {grant}")
+        if grant.writer is not None and grant.writer != (process.broker, process.incarnation):
+            raise Violation(
+                "serving", f"{process.name} serves {bundle} at {generation} by the record of {grant.writer}"
+            )
+        for other in world.alive():
+            if other is process:
+                continue
+            if other.served.get(bundle) == generation:
+                raise Violation("serving", f"{other.name} and {process.name} both serve {bundle} at {generation}")
+            if world.options.lease and not other.paused:
+                self._lease(process, other, bundle)
+
+    def _lease(self, process: Process, other: Process, bundle: str) -> None:
+        for name, generation in other.served.items():
+            if overlap(name, bundle):
+                raise Violation(
+                    "lease", f"{other.name} still serves {name} at {generation} while {process.name} serves {bundle}"
+                )
+
+    # --- what is read -----------------------------------------------------------------------------------------------
+
+    def read(self, process: Process, record: RecordRead) -> None:
+        """A caught-up replica equals the truth at its offset."""
+        replica = process.engine.replicas[record.partition]
+        place = (process.name, record.partition)
+        if not replica.caught_up:
+            self._since_full.pop(place, None)
+            return
+        count = self._since_full.get(place, _FULL_CHECK_EVERY)
+        if count >= _FULL_CHECK_EVERY:
+            self._since_full[place] = 0
+            self._world.trace.count("comparisons")
+            cold = record.partition in process.engine.cold_start.running
+            compare(process.name, replica.view, self._world.truths[record.partition], debts=not cold)
+            return
+        self._since_full[place] = count + 1
+        self._compare_one(process, replica, record)
+
+    def _compare_one(self, process: Process, replica: Replica, record: RecordRead) -> None:
+        truth = self._world.truths[record.partition]
+        if record.key is None or replica.view.applied != record.offset or record.offset >= truth.end:
+            return
+        held = replica.view.keys.get(record.key)
+        have = None if held is None or held.state is None else accepted_of(held)
+        want = truth.states[record.offset].get(record.key)
+        if have != want:
+            raise Violation("history", f"{process.name} at {record.offset} holds {have} instead of {want}")
+
+    def cold_start(self, process: Process, partition: int) -> None:
+        """What the cold leader takes for the truth may differ from it only where the log misleads."""
+        world = self._world
+        world.trace.count("cold starts")
+        self.presence.nobody_caught_up(process)
+        view, truth = process.engine.replicas[partition].view, world.truths[partition]
+        world.note(f"{process.name} takes its view of partition {partition} through {view.applied} for the truth")
+        offset = view.applied
+        have = {key.key: accepted_of(key) for key in view.existing()}
+        want = truth.states[offset] if 0 <= offset < truth.end else {}
+        wrong = {key for key in have.keys() | want.keys() if have.get(key) != want.get(key)}
+        if not wrong:
+            return
+        misled = misleading(world.logs[partition], truth, offset)
+        if any(key.split(b"/0x")[0] not in misled for key in wrong):
+            raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
+        world.trace.count("cold starts that changed the truth")
+        for other in world.alive():
+            if other is not process and other.engine.replicas[partition].caught_up:
+                other.end("a strict reader across a cold start")
+        log = world.logs[partition]
+        truth.rebase(deepcopy(view), log.entries[view.applied + 1 :])

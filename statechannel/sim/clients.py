@@ -1,0 +1,173 @@
+"""Commands of callers, and whether their answers are true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from statechannel.core.bundle import namespace_bounds
+from statechannel.core.commands import (
+    AwaitOperation,
+    Command,
+    CreateNamespace,
+    DeleteNamespace,
+    Lookup,
+    Outcome,
+    Owned,
+    Rejected,
+    ResumeRepair,
+    Shutdown,
+    Split,
+    Started,
+    Transfer,
+    Unload,
+)
+from statechannel.core.inputs import CommandReceived
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+from statechannel.sim.violation import Violation
+
+if TYPE_CHECKING:
+    from statechannel.sim.process import Process
+    from statechannel.sim.world import World
+
+ANSWER_SLACK_S = 1.5
+
+
+@dataclass(slots=True)
+class _Asked:
+    process: Process
+    command: Command
+    due_s: float
+
+
+class Clients:
+    """All commands given and not answered yet."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._open: dict[int, _Asked] = {}
+        self._answered: set[int] = set()
+        self._tokens = 0
+        self._operations: list[str] = []
+        self._refused: dict[str, str] = {}
+
+    def ask(self, process: Process, command: Command) -> None:
+        """Give a command to a process."""
+        self._tokens += 1
+        token = self._tokens
+        limit_s = command.budget_s + 5 if isinstance(command, Shutdown) else getattr(command, "timeout_s", 0.0)
+        self._open[token] = _Asked(process, command, self._world.events.now_s + limit_s + ANSWER_SLACK_S)
+        self._world.note(f"{process.name} is asked: {command}")
+        self._world.trace.count(f"command {type(command).__name__}")
+        process.take(CommandReceived(token, command))
+
+    def process_ended(self, process: Process) -> None:
+        """Its callers learn from the broken connection."""
+        for token in [token for token, asked in self._open.items() if asked.process is process]:
+            del self._open[token]
+
+    def completed(self, process: Process, token: int, outcome: Outcome) -> None:
+        """One answer, from the process that was asked, and a true one."""
+        asked = self._open.pop(token, None)
+        if asked is None or asked.process is not process:
+            raise Violation("answer", f"{process.name} answered {token} twice or unasked: {outcome}")
+        world = self._world
+        world.note(f"{process.name} answers {type(asked.command).__name__}: {outcome}")
+        world.trace.count(f"answer {type(outcome).__name__}")
+        if isinstance(outcome, Owned) and outcome.stale_age_s is None:
+            self._check_owner(process, outcome)
+        if isinstance(outcome, Started):
+            self._operations.append(outcome.operation)
+            truth = world.truths[outcome.partition]
+            if not 0 <= outcome.offset < truth.end or truth.verdicts[outcome.offset] is not Verdict.ACCEPTED:
+                raise Violation("answer", f"{process.name} says started, but nothing was accepted: {outcome}")
+        if isinstance(outcome, Rejected) and isinstance(asked.command, Transfer | Unload | Split | CreateNamespace):
+            offset = world.checks.operations.get(asked.command.operation)
+            if offset is not None:
+                raise Violation("answer", f"{process.name} says {outcome}, but it was accepted at {offset}")
+            self._refused[asked.command.operation] = f"{process.name} said {outcome}"
+
+    def _check_owner(self, process: Process, outcome: Owned) -> None:
+        namespace = outcome.bundle.rpartition("/")[0]
+        engine = process.engine
+        truth = self._world.truths[engine.partition_of(namespace)]
+        grant = truth.grants.get((outcome.bundle, outcome.generation))
+        if grant is None or grant.broker != outcome.broker:
+            raise Violation("answer", f"{process.name} names {outcome}, granted: {grant}")
+        key = engine.key(outcome.bundle)
+        if key is None or key.state not in (State.ASSIGNED, State.SPLITTING) or key.generation != outcome.generation:
+            raise Violation("answer", f"{process.name} names {outcome}, but holds {key!r}")
+
+    def accepted(self, operation: str, offset: int) -> None:
+        """A record of an operation was accepted: nobody may have been told that it failed."""
+        if operation in self._refused:
+            raise Violation("answer", f"{self._refused[operation]}, but it is accepted at {offset}")
+
+    def overdue(self) -> list[str]:
+        """Commands that should have been answered by now; those of suffering processes do not count."""
+        now_s = self._world.events.now_s
+        return [
+            f"{asked.process.name} has not answered {asked.command}"
+            for asked in self._open.values()
+            if now_s > asked.due_s and asked.process.alive and not asked.process.paused
+        ]
+
+    # --- what callers want ------------------------------------------------------------------------------------------
+
+    def random_command(self, rng: Random, number: int) -> None:
+        """Ask some process for something."""
+        world = self._world
+        fit = [process for process in world.alive() if not process.paused]
+        if not fit:
+            return
+        process = rng.choice(fit)
+        self.ask(process, self._draw(rng, number))
+
+    def _draw(self, rng: Random, number: int) -> Command:
+        world = self._world
+        options = world.options
+        namespace = rng.choice(world.namespaces)
+        truth = world.truths[world.processes[0].engine.partition_of(namespace)]
+        root = truth.view.get(namespace)
+        operation = f"op-{number}"
+        timeout_s = rng.choice((1.0, 4.0, 8.0))
+        if root is None or root.ring is None:
+            return CreateNamespace(
+                namespace, tuple(namespace_bounds(rng.randint(1, options.bundles))), operation, timeout_s
+            )
+        bundle = rng.choice([key.name for key in root.ring.live.values()])
+        roll = rng.random()
+        if roll < 0.08:  # noqa: PLR2004
+            return self._odd(rng, namespace, operation)
+        if options.splits and roll < 0.2 and len(root.ring.live) < 4 * options.bundles:  # noqa: PLR2004
+            return Split(bundle, operation, timeout_s, parts=rng.choice((2, 2, 3)))
+        if options.transfers and roll < 0.45:  # noqa: PLR2004
+            return Transfer(bundle, rng.choice(world.brokers), operation, timeout_s)
+        if roll < 0.55:  # noqa: PLR2004
+            return Unload(bundle, operation, timeout_s)
+        if options.deletions and roll < 0.6:  # noqa: PLR2004
+            return DeleteNamespace(namespace, operation, 8.0)
+        return Lookup(rng.choice((bundle, f"{namespace}/topic-{rng.randrange(50)}")), timeout_s, rng.random() < 0.2)  # noqa: PLR2004
+
+    def _odd(self, rng: Random, namespace: str, operation: str) -> Command:
+        roll = rng.randrange(5)
+        if roll == 0:
+            return ResumeRepair()
+        if roll == 1:
+            return Lookup("nonsense", 1.0)
+        if roll == 2:  # noqa: PLR2004
+            return Transfer(f"{namespace}/0x00000000_0x00000001", "nobody", operation, 2.0)
+        if roll == 3 and self._operations:  # noqa: PLR2004
+            return AwaitOperation(rng.choice(self._operations[-5:]), 5.0)
+        return Split(f"{namespace}/topic-1", operation, 3.0, at=(7, 9))
+
+    def touch_everything(self) -> None:
+        """Liveness: every bundle is looked up, so that every one gets an owner."""
+        for truth in self._world.truths:
+            names = [key.name for key in truth.view.live()]
+            fit = [process for process in self._world.alive() if process.engine.caught_up]
+            for index, name in enumerate(names):
+                if fit:
+                    self.ask(fit[index % len(fit)], Lookup(name, 10.0))

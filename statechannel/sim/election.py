@@ -1,0 +1,78 @@
+"""The consumer group that elects: sessions time out, and whoever lost the seat hears of it late."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from statechannel.core.inputs import LeadershipChanged
+from statechannel.sim.options import SESSION_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from statechannel.sim.process import Process
+    from statechannel.sim.world import World
+
+_INTERVAL_S = 0.5
+
+
+class Election:
+    """Sticky: the seat moves only when its holder leaves, times out, or is pushed."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self._world = world
+        self._rng = rng
+        self._wishes: dict[Process, None] = {}
+        self._seen_s: dict[Process, float] = {}
+        self._to_tell: dict[Process, None] = {}
+        self.holder: Process | None = None
+        world.events.after(_INTERVAL_S, self._tick)
+
+    def stand(self, process: Process, *, stand: bool) -> None:
+        """A process enters or leaves the group."""
+        if stand:
+            self._wishes[process] = None
+            self._seen_s[process] = self._world.events.now_s
+            return
+        self._wishes.pop(process, None)
+        self._seen_s.pop(process, None)
+        if self.holder is process:
+            self._vacate()
+
+    def push(self) -> None:
+        """A rebalance for no good reason."""
+        if self.holder is not None:
+            self._world.trace.count("rebalances")
+            self._vacate()
+
+    def _vacate(self) -> None:
+        if self.holder is not None:
+            self._to_tell[self.holder] = None
+            self.holder = None
+
+    def _tick(self) -> None:
+        world = self._world
+        now_s = world.events.now_s
+        world.events.after(_INTERVAL_S, self._tick)
+        for process in list(self._wishes):
+            if process.reachable:
+                self._seen_s[process] = now_s
+            elif now_s - self._seen_s.get(process, 0.0) > SESSION_TIMEOUT_S and self.holder is process:
+                world.trace.count("leaders timed out")
+                self._vacate()
+            if not process.alive and self.holder is not process:
+                del self._wishes[process]
+                self._to_tell.pop(process, None)
+        for process in [process for process in self._to_tell if process.reachable]:
+            del self._to_tell[process]
+            process.take(LeadershipChanged(elected=False))
+        if self.holder is None:
+            fit = [p for p in self._wishes if p.reachable and p not in self._to_tell]
+            if fit:
+                self.holder = self._rng.choice(fit)
+                world.trace.count("elections")
+                chosen = self.holder
+                world.events.after(self._rng.uniform(0.0, 0.5), lambda: self._seat(chosen))
+
+    def _seat(self, process: Process) -> None:
+        if self.holder is process:
+            process.take(LeadershipChanged(elected=True))

@@ -1,0 +1,207 @@
+"""What goes wrong, planned from the seed; each fault has randomness of its own, so that it can be left out alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from statechannel.core.codec import HEARTBEAT_KEY
+from statechannel.core.commands import Shutdown
+from statechannel.core.inputs import Topic
+from statechannel.sim import junk
+from statechannel.sim.drafts import Scribe
+
+if TYPE_CHECKING:
+    from statechannel.sim.process import Process
+    from statechannel.sim.world import World
+
+Fault = Callable[[Random], None]
+
+
+class Faults:
+    """The plan of a run: faults and commands, numbered."""
+
+    def __init__(self, world: World, skip: frozenset[int]) -> None:
+        self._world = world
+        self._skip = skip
+        self._stranger = Scribe("x", "i9")
+        self.planned = 0
+
+    def plan(self) -> None:
+        """Put the whole plan into the queue."""
+        world, options = self._world, self._world.options
+        rng = Random(f"{world.seed}/plan")
+        entries: list[tuple[float, Fault | None]] = []
+        now_s = 1.0
+        kinds = self._kinds()
+        while kinds and now_s < options.duration_s:
+            now_s += rng.expovariate(1 / options.fault_every_s)
+            entries.append((now_s, rng.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]))
+        now_s = 2.0
+        while now_s < options.duration_s:
+            now_s += rng.expovariate(1 / options.command_every_s)
+            entries.append((now_s, None))
+        entries.sort(key=lambda entry: entry[0])
+        self.planned = len(entries)
+        for number, (when_s, fault) in enumerate(entries):
+            if number not in self._skip:
+                self._put(number, when_s, fault)
+
+    def _put(self, number: int, when_s: float, fault: Fault | None) -> None:
+        world = self._world
+
+        def happen() -> None:
+            if not world.faulty:
+                return
+            rng = Random(f"{world.seed}/{number}")
+            if fault is None:
+                world.clients.random_command(rng, number)
+            else:
+                fault(rng)
+
+        world.events.at(when_s, happen)
+
+    def _kinds(self) -> list[tuple[Fault, float]]:
+        on = self._world.options
+        kinds: list[tuple[Fault, float, bool]] = [
+            (self._crash, 3.0, on.crashes),
+            (self._outage, 1.0, on.outages),
+            (self._pause, 3.0, on.pauses),
+            (self._cut, 3.0, on.cuts),
+            (self._slow, 2.0, on.slow),
+            (self._twin, 1.0, on.twins),
+            (self._take_over, 1.0, on.take_overs),
+            (self._shutdown, 1.0, on.shutdowns),
+            (self._newcomer, 1.0, on.newcomers),
+            (self._election, 1.5, on.elections),
+            (self._hostile, 2.5, on.hostile),
+            (self._broken, 2.5, on.junk),
+            (self._replay, 2.0, on.replays),
+            (self._fail_over, 1.0, on.copies > 1),
+        ]
+        return [(fault, weight) for fault, weight, wanted in kinds if wanted]
+
+    def _victim(self, rng: Random) -> Process | None:
+        fit = [process for process in self._world.alive() if process.reachable]
+        if not fit:
+            return None
+        holder = self._world.election.holder
+        if holder in fit and rng.random() < 0.3:  # noqa: PLR2004
+            return holder
+        return rng.choice(fit)
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    def process_ended(self, process: Process) -> None:
+        """Something starts it again after a while."""
+        world = self._world
+        if not world.faulty:
+            return
+        delay_s = process.rng.choice((0.1, 1.0, 4.0, 9.0, 15.0))
+        world.events.after(delay_s, lambda: self._restart(process.broker))
+
+    def _restart(self, broker: str) -> None:
+        world = self._world
+        if world.faulty and not any(process.broker == broker for process in world.alive()):
+            world.spawn(broker)
+
+    def _crash(self, rng: Random) -> None:
+        victim = self._victim(rng)
+        if victim is not None:
+            self._world.trace.count("crashes")
+            victim.crash_after = rng.choice((0, 0, 1, 2, 3, 5, 8))
+
+    def _outage(self, rng: Random) -> None:
+        """Everybody dies at once."""
+        self._world.trace.count("outages")
+        for process in self._world.alive():
+            if rng.random() < 0.95:  # noqa: PLR2004
+                process.end("outage")
+
+    def _pause(self, rng: Random) -> None:
+        victim = self._victim(rng)
+        if victim is not None:
+            span_s = rng.choice((0.3, 2.0, 5.0, 9.0, 15.0, 30.0))
+            self._world.note(f"{victim.name} is paused for {span_s} s")
+            self._world.trace.count("pauses")
+            victim.pause()
+            self._world.events.after(span_s, victim.wake)
+
+    def _cut(self, rng: Random) -> None:
+        victim = self._victim(rng)
+        if victim is not None:
+            span_s = rng.choice((0.3, 2.0, 5.0, 9.0, 15.0, 30.0))
+            self._world.note(f"{victim.name} is cut off for {span_s} s")
+            self._world.trace.count("cuts")
+            victim.cut_off()
+            self._world.events.after(span_s, victim.heal)
+
+    def _slow(self, rng: Random) -> None:
+        victim = self._victim(rng)
+        if victim is not None:
+            self._world.note(f"{victim.name} is slow")
+            self._world.trace.count("slow spells")
+            victim.slow = True
+
+            def over() -> None:
+                victim.slow = False
+
+            self._world.events.after(rng.choice((2.0, 8.0, 20.0)), over)
+
+    def _twin(self, rng: Random) -> None:
+        """A second process under the id of a paused or running one."""
+        alive = self._world.alive()
+        if alive:
+            paused = [process for process in alive if process.paused]
+            self._world.trace.count("twins")
+            self._world.spawn(rng.choice(paused or alive).broker)
+
+    def _take_over(self, rng: Random) -> None:
+        alive = self._world.alive()
+        if alive:
+            self._world.trace.count("take-overs")
+            self._world.spawn(rng.choice(alive).broker, take_over=True)
+
+    def _shutdown(self, rng: Random) -> None:
+        victim = self._victim(rng)
+        if victim is not None:
+            self._world.clients.ask(victim, Shutdown(rng.choice((1.0, 5.0))))
+
+    def _newcomer(self, rng: Random) -> None:  # noqa: ARG002
+        world = self._world
+        name = f"b{len(world.brokers)}"
+        if len(world.brokers) < world.options.brokers + 2:
+            world.brokers.append(name)
+            world.spawn(name)
+
+    def _election(self, rng: Random) -> None:  # noqa: ARG002
+        self._world.election.push()
+
+    # --- strangers --------------------------------------------------------------------------------------------------
+
+    def _append(self, partition: int, write: junk.Write) -> None:
+        self._world.append("stranger", Topic.CHANNEL, partition, write.key, write.value)
+        self._world.trace.count("junk records")
+
+    def _hostile(self, rng: Random) -> None:
+        world = self._world
+        partition = rng.randrange(len(world.logs))
+        view = world.truths[partition].view
+        make = rng.choice((junk.hostile, junk.near_miss))
+        self._append(partition, make(rng, view, world.namespaces, world.brokers, self._stranger))
+
+    def _broken(self, rng: Random) -> None:
+        world = self._world
+        partition = rng.randrange(len(world.logs))
+        self._append(partition, junk.broken(rng, world.truths[partition].view, world.namespaces))
+
+    def _replay(self, rng: Random) -> None:
+        log = rng.choice(self._world.logs)
+        entries = [entry for entry in log.entries[-80:] if entry.key != HEARTBEAT_KEY]
+        if entries:
+            entry = rng.choice(entries)
+            self._append(log.partition, junk.Write("replay", entry.key or b"!", entry.value))
+
+    def _fail_over(self, rng: Random) -> None:
+        rng.choice(self._world.logs).fail_over()

@@ -1,0 +1,120 @@
+"""What broken and hostile writers put into the channel: everything but false asserts and heartbeats, which ACLs keep out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statechannel.core.codec import MAX_INT, encode
+from statechannel.core.states import BUNDLE_STATES, NAMESPACE_STATES, State
+from statechannel.sim.drafts import cut, first_ring, pick_move
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from statechannel.core.keys import KeyState
+    from statechannel.core.view import View
+    from statechannel.sim.drafts import Scribe
+
+_BUNDLE_ORDER = tuple(sorted(BUNDLE_STATES))
+_NAMESPACE_ORDER = tuple(sorted(NAMESPACE_STATES))
+UNDECODABLE = (
+    b"", b"junk", b"null", b"[]", b"{}", b'{"format":1}', b'{"format":0}', b"\xff\xfe", b'{"format":1,"kind":"proposal"}',
+    b'{"format":1.0}', b'{"format":"2"}', b"NaN", b'{"format":1,"x":' + b"[" * 101 + b"]" * 101 + b"}",
+)  # fmt: skip
+ODD_KEYS = (b"", b"a", b"a/b/c", b"t/ns/0x00000000_0xFFFFFFFF", b"\xff", b"t//0x00000000_0xffffffff")
+CONTROL_KEYS = (b"!", b"!note", b"!heartbeat", b"!cold-startx", b"!\xff")
+NEVER = ("0x00000000_0x00000001", "0xffffffff_0x00000000", "0x10000000_0x20000000")
+
+
+class Write(NamedTuple):
+    """One record to be appended as it is."""
+
+    what: str
+    key: bytes
+    value: bytes | None
+
+
+def _some_key(rng: Random, view: View, namespaces: Sequence[str]) -> tuple[str, KeyState | None]:
+    roll = rng.random()
+    name = rng.choice(namespaces)
+    if roll < 0.15:  # noqa: PLR2004
+        return f"{name}/{rng.choice(NEVER)}", None
+    keys = sorted((key for key in view.existing() if key.namespace == name), key=lambda key: key.name)
+    if not keys or roll < 0.2:  # noqa: PLR2004
+        return name, view.get(name)
+    key = rng.choice(keys)
+    return key.name, key
+
+
+def hostile(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> Write:
+    """A proposal that may say anything: any version, any base, any state, any key, any `covers`."""
+    name, key = _some_key(rng, view, namespaces)
+    is_namespace = name.count("/") == 1
+    version = key.version if key is not None else 0
+    covers = rng.choice((view.applied, view.applied, -1, max(-1, view.applied - 5), view.applied + 7, MAX_INT))
+    fields: dict[str, Any] = scribe.head("proposal", covers)
+    fields["version"] = max(0, rng.choice((version + 1, version + 1, version, version - 1, version + 2, version + 60)))
+    bases = [key.accepted_id if key is not None else None, None, "zz", "zz/0x00000000_0x7fffffff"]
+    fields["base"] = rng.choice((bases[0], *bases))
+    fields["state"] = rng.choice(_NAMESPACE_ORDER if is_namespace else _BUNDLE_ORDER)
+    fields["forced"] = rng.random() < 0.2  # noqa: PLR2004
+    known = [None, *brokers]
+    if key is not None:
+        known += [key.from_, key.to]
+    fields |= {"from": rng.choice(known), "to": rng.choice(known)}
+    fields["children"] = _children(rng, key, is_namespace=is_namespace)
+    return Write(f"hostile {fields['state']} v{fields['version']} covers {covers}", name.encode(), encode(fields))
+
+
+def near_miss(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> Write:
+    """A legal move with one thing wrong in it."""
+    namespace = rng.choice(namespaces)
+    chosen, move = pick_move(rng, view, namespace, brokers, bundles=4, splits=True, deletion=True)
+    name = chosen if isinstance(chosen, str) else chosen.name
+    version = 0 if isinstance(chosen, str) else chosen.version
+    base = None if isinstance(chosen, str) else chosen.accepted_id
+    fields = scribe.head("proposal", view.applied) | {"version": version + 1, "base": base} | move
+    wrong = rng.choice(("children", "children", "from", "to", "base", "version", "use"))
+    if wrong == "children" and "children" in fields:
+        fields["children"] = rng.choice((fields["children"][:-1], fields["children"][1:], fields["children"][::-1]))
+    elif wrong == "use" and name == namespace and not isinstance(chosen, str) and chosen.ring is not None:
+        fields |= {"state": State.DELETED, "version": chosen.ring.highest + 1}
+    elif wrong in ("from", "to"):
+        fields[wrong] = rng.choice((None, *brokers))
+    elif wrong == "base":
+        fields["base"] = "zz"
+    else:
+        fields["version"] = rng.choice((version, version + 2))
+    return Write(f"near miss {fields['state']} v{fields['version']}", name.encode(), encode(fields))
+
+
+def _children(rng: Random, key: KeyState | None, *, is_namespace: bool) -> list[str]:
+    whole = ["0x00000000_0xffffffff"]
+    children = first_ring(rng, 4) if is_namespace or key is None else cut(rng, key.lower, key.upper) or whole
+    roll = rng.random()
+    if roll < 0.5:  # noqa: PLR2004
+        return children
+    if roll < 0.7:  # noqa: PLR2004
+        return children[1:]
+    return children[:1] if roll < 0.8 else [*children, children[-1]]  # noqa: PLR2004
+
+
+def broken(rng: Random, view: View, namespaces: Sequence[str]) -> Write:
+    """A value that is no record, a key that nobody holds, or a null where none belongs."""
+    name, _ = _some_key(rng, view, namespaces)
+    roll = rng.random()
+    if roll < 0.5:  # noqa: PLR2004
+        return Write("undecodable", name.encode(), rng.choice(UNDECODABLE))
+    if roll < 0.65:  # noqa: PLR2004
+        return Write("odd key", rng.choice(ODD_KEYS), rng.choice((*UNDECODABLE, None)))
+    if roll < 0.8:  # noqa: PLR2004
+        return Write("control junk", rng.choice(CONTROL_KEYS), rng.choice(UNDECODABLE))
+    return Write("null", name.encode(), None)
+
+
+def newer_format(rng: Random, namespaces: Sequence[str]) -> Write:
+    """A record of a later version: every reader stops here."""
+    return Write(
+        "newer format", rng.choice(namespaces).encode(), b'{"format":2,"state":"' + State.ACTIVE.encode() + b'"}'
+    )

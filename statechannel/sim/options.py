@@ -1,0 +1,115 @@
+"""What an engine-level run is made of: drawn from the seed, overridden by `--set`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from statechannel.core.config import EngineConfig
+
+LAG_S = 20.0
+TOMBSTONE_S = 2_000.0
+DELIVERY_TIMEOUT_S = 3.0
+SESSION_TIMEOUT_S = 3.0
+LEASE_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Sizes and faults of one run (swarm testing: each seed leaves some out).
+
+    Attributes:
+        duration_s: Virtual time of the phase with faults.
+        fault_every_s, command_every_s: Mean time between planned faults, and between commands.
+    """
+
+    duration_s: int = 60
+    brokers: int = 3
+    partitions: int = 1
+    namespaces: int = 2
+    bundles: int = 3
+    copies: int = 1
+    fault_every_s: float = 2.5
+    command_every_s: float = 0.8
+    crashes: bool = True
+    outages: bool = True
+    pauses: bool = True
+    cuts: bool = True
+    slow: bool = True
+    twins: bool = True
+    take_overs: bool = True
+    shutdowns: bool = True
+    newcomers: bool = True
+    elections: bool = True
+    lost_reports: bool = True
+    hook_faults: bool = True
+    cleaner: bool = True
+    junk: bool = True
+    hostile: bool = True
+    replays: bool = True
+    splits: bool = True
+    transfers: bool = True
+    deletions: bool = True
+    lease: bool = False
+
+
+def draw_engine(seed: int) -> EngineOptions:
+    """The options of a seed."""
+    rng = Random(f"engine options {seed}")
+
+    def on(chance: float = 0.7) -> bool:
+        return rng.random() < chance
+
+    return EngineOptions(
+        duration_s=rng.choice((30, 60, 60, 120)),
+        brokers=rng.randint(2, 4),
+        partitions=rng.choice((1, 1, 2)),
+        namespaces=rng.randint(1, 2),
+        bundles=rng.randint(1, 4),
+        copies=rng.choice((1, 1, 2)),
+        fault_every_s=rng.choice((1.0, 2.5, 2.5, 6.0)),
+        command_every_s=rng.choice((0.3, 0.8, 2.0)),
+        crashes=on(),
+        outages=on(0.2),
+        pauses=on(),
+        cuts=on(),
+        slow=on(0.4),
+        twins=on(0.5),
+        take_overs=on(0.3),
+        shutdowns=on(0.4),
+        newcomers=on(),
+        elections=on(0.5),
+        lost_reports=on(),
+        hook_faults=on(0.5),
+        cleaner=on(0.9),
+        junk=on(0.5),
+        hostile=on(0.5),
+        replays=on(0.5),
+        splits=on(0.8),
+        transfers=on(0.9),
+        deletions=on(0.6),
+        lease=on(0.25),
+    )
+
+
+def engine_config(options: EngineOptions, *, take_over: bool) -> EngineConfig:
+    """Limits that fit a run of a minute or two; the relations between them are those of the defaults."""
+    return EngineConfig(
+        partitions=options.partitions,
+        compaction_lag_s=LAG_S,
+        member_expiry_s=6.0,
+        safe_after_s=3.0,
+        settle_s=3.0,
+        take_over=take_over,
+        hook_deadline_s=2.0,
+        in_flight_limit_s=8.0,
+        unknown_limit_s=10.0,
+        scan_interval_s=10.0,
+        mass_loss_pause_s=8.0,
+        decline_memory_s=4.0,
+        purge_interval_s=5.0,
+        purge_deleted_after_s=60.0,
+        cold_start_after_s=5.0,
+        closing_mark_s=20.0,
+        lease_s=LEASE_S if options.lease else None,
+    )

@@ -1,0 +1,90 @@
+"""Planted bugs: one rule of the core bent at a time, to see that the simulator notices.
+
+The omniscient reader is spared (`truth_is_reading`), or a bent rule would bend what it is measured against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from statechannel.sim.truth import truth_is_reading
+
+Make = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Patcher:
+    """Replaces functions for as long as it is open."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def bend(self, owner: Any, name: str, make: Make) -> None:
+        """Replace `owner.name` by what `make` makes of it, for all but the omniscient reader."""
+        original = getattr(owner, name)
+        bent = make(original)
+
+        def spared(*args: Any, **kwargs: Any) -> Any:
+            return (original if truth_is_reading() else bent)(*args, **kwargs)
+
+        static = isinstance(owner.__dict__.get(name), staticmethod) if isinstance(owner, type) else False
+        self._set(owner, name, staticmethod(spared) if static else spared)
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Replace an attribute by a value."""
+        self._set(owner, name, value)
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        before = owner.__dict__[name]
+        setattr(owner, name, value)
+        self._stack.callback(setattr, owner, name, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A planted bug.
+
+    Attributes:
+        level: The simulator that has to catch it.
+        what: What is wrong, for people.
+    """
+
+    name: str
+    level: str
+    what: str
+    bend: Callable[[Patcher], None]
+
+
+PLANTED: dict[str, Plant] = {}
+
+
+def plant(level: str, what: str) -> Callable[[Callable[[Patcher], None]], Callable[[Patcher], None]]:
+    """Register a bug under its function's name."""
+
+    def register(bend: Callable[[Patcher], None]) -> Callable[[Patcher], None]:
+        name = bend.__name__.strip("_").replace("_", "-")
+        PLANTED[name] = Plant(name, level, what, bend)
+        return bend
+
+    return register
+
+
+def nothing(_: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that does nothing any more."""
+    return lambda *_args, **_kwargs: None
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With this bug in place.
+
+    Raises:
+        ValueError: There is no such bug.
+    """
+    if name not in PLANTED:
+        raise ValueError(f"there is no planted bug {name}; known are {', '.join(sorted(PLANTED))}")
+    with ExitStack() as stack:
+        PLANTED[name].bend(Patcher(stack))
+        yield

@@ -1,0 +1,272 @@
+"""Planted bugs in brokers: reactions, duties, presence, answers."""
+# ruff: noqa: SLF001  (a planted bug sits inside what it bends)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from statechannel.core import engine as engine_module
+from statechannel.core.cold_start import ColdStart
+from statechannel.core.commands import Owned, Undetermined
+from statechannel.core.duties import Duties
+from statechannel.core.engine import Engine
+from statechannel.core.keys import Writer
+from statechannel.core.lease import Lease
+from statechannel.core.membership import Membership
+from statechannel.core.presence import Mode, Presence
+from statechannel.core.proposals import Proposals, Result, Status
+from statechannel.core.reactions import Due, Holding, Reactions
+from statechannel.core.repair import Repair
+from statechannel.sim.planted import Patcher, nothing, plant
+
+ENGINE = "engine"
+
+
+@plant(ENGINE, "nobody pays debts")
+def _no_assert_paid(patcher: Patcher) -> None:
+    patcher.bend(Duties, "_pay", nothing)
+
+
+@plant(ENGINE, "heartbeats say clean although there is debt")
+def _clean_heartbeat_in_debt(patcher: Patcher) -> None:
+    def make(beat: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(duties: Any, replica: Any, **how: Any) -> None:
+            ledger = replica.view.ledger
+            before, ledger.open = ledger.open, {}
+            beat(duties, replica, **how)
+            ledger.open = before
+
+        return bent
+
+    patcher.bend(Duties, "_beat", make)
+
+
+@plant(ENGINE, "nobody writes heartbeats")
+def _no_heartbeats(patcher: Patcher) -> None:
+    patcher.bend(Duties, "_beat", nothing)
+
+
+class _AnyProcess(Writer):
+    """A writer that equals every process of its broker."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Writer) and other.broker == self.broker
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.broker)
+
+
+@plant(ENGINE, "a process serves by the record of another process of its broker id")
+def _serving_by_anothers_record(patcher: Patcher) -> None:
+    patcher.put(engine_module, "Writer", _AnyProcess)
+
+
+@plant(ENGINE, "a broker serves as soon as it is named, before the verdict on its own record")
+def _serving_before_the_verdict(patcher: Patcher) -> None:
+    def make(write: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(reactions: Any, name: str, task: Any, key: Any) -> None:
+            if task.due in (Due.RETURN, Due.RESUME):
+                reactions.holdings[name] = Holding(generation=key.version + 1)
+            write(reactions, name, task, key)
+
+        return bent
+
+    patcher.bend(Reactions, "_write", make)
+
+
+@plant(ENGINE, "a new process goes on at the generation of its predecessor")
+def _resumed_at_the_same_generation(patcher: Patcher) -> None:
+    def make(due: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(reactions: Any, key: Any) -> Any:
+            found = due(reactions, key)
+            if found is Due.RESUME:
+                reactions.holdings[key.name] = Holding(generation=key.version)
+                return None
+            return found
+
+        return bent
+
+    patcher.bend(Reactions, "due", make)
+
+
+def _never_due(patcher: Patcher, *ignored: Due) -> None:
+    def make(due: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(reactions: Any, key: Any) -> Any:
+            found = due(reactions, key)
+            return None if found in ignored else found
+
+        return bent
+
+    patcher.bend(Reactions, "due", make)
+
+
+@plant(ENGINE, "a restarted process does not resume what its predecessor owned")
+def _no_resume(patcher: Patcher) -> None:
+    _never_due(patcher, Due.RESUME)
+
+
+@plant(ENGINE, "a restarted splitter does not give up")
+def _split_never_given_up(patcher: Patcher) -> None:
+    _never_due(patcher, Due.GIVE_UP)
+
+
+@plant(ENGINE, "a source keeps serving after it was told to let go")
+def _source_serves_on(patcher: Patcher) -> None:
+    def make(settle: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(reactions: Any, name: str, key: Any) -> None:
+            gone = key is None or key.to != reactions._engine.identity.broker
+            if gone and reactions.holdings.get(name, Holding()).generation is not None:
+                return
+            settle(reactions, name, key)
+
+        return bent
+
+    patcher.bend(Reactions, "_settle", make)
+
+
+@plant(ENGINE, "a hook that hangs holds its bundle for ever")
+def _hook_deadline_ignored(patcher: Patcher) -> None:
+    def make(tick: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(reactions: Any) -> None:
+            for task in reactions.tasks.values():
+                task.deadline_s = 1e12
+            tick(reactions)
+
+        return bent
+
+    patcher.bend(Reactions, "tick", make)
+
+
+@plant(ENGINE, "a hook that raises is logged, and nothing follows")
+def _hook_failure_only_logged(patcher: Patcher) -> None:
+    patcher.bend(Reactions, "_hooks_failed", nothing)
+
+
+@plant(ENGINE, "reactions are not retried when their record came to nothing")
+def _reaction_not_retried(patcher: Patcher) -> None:
+    patcher.bend(Reactions, "tick", nothing)
+
+
+@plant(ENGINE, "states that name this broker at the end of its join are not acted on")
+def _reaction_lost_at_the_switch(patcher: Patcher) -> None:
+    patcher.bend(Reactions, "view_replaced", nothing)
+
+
+@plant(ENGINE, "a time-out of a lookup is answered with the last owner known")
+def _stale_owner_on_time_out(patcher: Patcher) -> None:
+    def make(complete: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(engine: Any, token: int, outcome: Any) -> None:
+            if isinstance(outcome, Undetermined) and outcome.why == "timed-out":
+                key = engine.locate(outcome.detail.split(": ")[0])
+                broker = getattr(key, "from_", None) or getattr(key, "to", None)
+                if broker is not None:
+                    outcome = Owned(key.name, broker, key.version)
+            complete(engine, token, outcome)
+
+        return bent
+
+    patcher.bend(Engine, "complete", make)
+
+
+@plant(ENGINE, "an append whose report is an error counts as not written")
+def _unknown_treated_as_failed(patcher: Patcher) -> None:
+    def make(failed: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(proposals: Any, report: Any) -> None:
+            pending = proposals._pending.get(report.token)
+            if pending is None:
+                failed(proposals, report)
+            else:
+                proposals._finish(pending, Result(Status.NOT_WRITTEN))
+
+        return bent
+
+    patcher.bend(Proposals, "append_failed", make)
+
+
+@plant(ENGINE, "a delivery report counts as acceptance")
+def _delivered_means_accepted(patcher: Patcher) -> None:
+    def make(appended: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(proposals: Any, report: Any) -> None:
+            pending = proposals._pending.get(report.token)
+            if pending is None:
+                appended(proposals, report)
+            else:
+                proposals._finish(pending, Result(Status.ACCEPTED, None, report.offset))
+
+        return bent
+
+    patcher.bend(Proposals, "appended", make)
+
+
+@plant(ENGINE, "the periodic repair died of an exception that was only logged")
+def _repair_died(patcher: Patcher) -> None:
+    patcher.bend(Repair, "tick", nothing)
+
+
+@plant(ENGINE, "the registry is not expired at all")
+def _nobody_expires(patcher: Patcher) -> None:
+    patcher.bend(Membership, "expire", lambda _: lambda _members, _now_s, **_how: [])
+
+
+@plant(ENGINE, "a member that was paused or cut off holds the silence against the others")
+def _expiry_while_cut_off(patcher: Patcher) -> None:
+    def make(check: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda presence, now_s: None if presence.mode is Mode.NORMAL else check(presence, now_s)
+
+    patcher.bend(Presence, "_check_mode", make)
+    patcher.bend(Repair, "members_lost", nothing)  # the doubt at a mass loss would hide it
+
+
+@plant(ENGINE, "a leader acts before its registry record is read back")
+def _leader_before_its_term(patcher: Patcher) -> None:
+    def make(changed: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(presence: Any, *, elected: bool) -> None:
+            changed(presence, elected=elected)
+            if elected:
+                presence.term = 0
+
+        return bent
+
+    patcher.bend(Presence, "elected_changed", make)
+
+
+@plant(ENGINE, "a process that lost its seat goes on leading")
+def _leader_for_ever(patcher: Patcher) -> None:
+    def make(changed: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda presence, *, elected: changed(presence, elected=elected) if elected else None
+
+    patcher.bend(Presence, "elected_changed", make)
+
+
+@plant(ENGINE, "the lease is not kept")
+def _lease_ignored(patcher: Patcher) -> None:
+    patcher.bend(Lease, "tick", nothing)
+
+
+@plant(ENGINE, "nobody starts cold")
+def _no_cold_start(patcher: Patcher) -> None:
+    patcher.bend(ColdStart, "due", lambda _: lambda _cold_start: False)
+
+
+@plant(ENGINE, "any member starts cold, although others are caught up")
+def _cold_start_of_its_own(patcher: Patcher) -> None:
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda cold: any(replica.phase == "waiting" for replica in cold._engine.replicas)
+
+    patcher.bend(ColdStart, "due", make)
+
+
+@plant(ENGINE, "one failed split commit loses the children it prepared")
+def _children_not_prepared(patcher: Patcher) -> None:
+    def make(prepare: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(reactions: Any, task: Any, key: Any) -> None:
+            prepare(reactions, task, key)
+            task.children = task.children[:-1]
+
+        return bent
+
+    patcher.bend(Reactions, "_prepare_children", make)

@@ -1,0 +1,195 @@
+"""Planted bugs in the join: the lenient reader, and the switch to strict judging."""
+# ruff: noqa: SLF001  (a planted bug sits inside what it bends)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from statechannel.core import replica as replica_module
+from statechannel.core.joiner import Held, Joiner
+from statechannel.core.record import Kind
+from statechannel.core.replica import Phase, Replica
+from statechannel.sim.planted import Patcher, plant
+
+PROTOCOL = "protocol"
+# A clean heartbeat makes the last record of every key the right one; without one (cold start) the lenient rule counts.
+ENGINE = "engine"
+
+
+def _take(patcher: Patcher, wanted: Callable[[Any, Any, int], bool]) -> None:
+    """A joiner that takes a record iff `wanted(held, record, offset)`."""
+
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(joiner: Joiner, offset: int, key: bytes, record: Any) -> None:
+            held = joiner.held.get(key)
+            if held is None or wanted(held, record, offset):
+                joiner.held[key] = Held(offset, record)
+
+        return bent
+
+    patcher.bend(Joiner, "_take", make)
+
+
+@plant(PROTOCOL, "a joiner insists on versions without gaps")
+def _strict_joiner(patcher: Patcher) -> None:
+    _take(patcher, lambda held, record, _: record.version == held.record.version + 1)
+
+
+@plant(PROTOCOL, "a joiner goes by versions alone")
+def _covers_ignored(patcher: Patcher) -> None:
+    _take(patcher, lambda held, record, _: record.version >= held.record.version + (record.kind is Kind.PROPOSAL))
+
+
+@plant(PROTOCOL, "a joiner goes by `covers` alone")
+def _versions_ignored(patcher: Patcher) -> None:
+    _take(patcher, lambda held, record, _: record.covers >= held.offset)
+
+
+@plant(ENGINE, "a joiner believes the last record of each key")
+def _last_one_wins(patcher: Patcher) -> None:
+    _take(patcher, lambda _held, _record, _offset: True)
+
+
+@plant(ENGINE, "a joiner takes a proposal of the version it holds")
+def _equal_version_taken(patcher: Patcher) -> None:
+    _take(patcher, lambda held, record, _: record.version >= held.record.version or record.covers >= held.offset)
+
+
+@plant(PROTOCOL, "a joiner believes records of a bundle that are older than its parent")
+def _stale_children_believed(patcher: Patcher) -> None:
+    def make(walk: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(joiner: Joiner, view: Any, name: bytes, parts: Any, held: Held) -> None:
+            prefix = parts.namespace.encode() + b"/"
+            raised = {key: one for key, one in joiner.held.items() if key.startswith(prefix)}
+            versions = {key: one.record.version for key, one in raised.items()}
+            for one in raised.values():
+                one.record.version += 1_000_000
+            walk(joiner, view, name, parts, held)
+            for key, one in raised.items():
+                one.record.version = versions[key]
+            for state in view.existing():
+                if state.version >= 1_000_000:  # noqa: PLR2004
+                    state.version -= 1_000_000
+
+        return bent
+
+    patcher.bend(Joiner, "_walk", make)
+
+
+@plant(PROTOCOL, "what settled a key is not known after a join")
+def _settled_lost_at_join(patcher: Patcher) -> None:
+    def make(view: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(joiner: Joiner) -> Any:
+            joiner.last.clear()
+            return view(joiner)
+
+        return bent
+
+    patcher.bend(Joiner, "view", make)
+
+
+@plant(PROTOCOL, "any heartbeat ends a join")
+def _clean_to_ignored(patcher: Patcher) -> None:
+    def make(keep: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(replica: Any, record: Any) -> None:
+            keep(replica, record)
+            if replica.phase is Phase.WAITING and record.key == b"!heartbeat":
+                replica._switch(record.offset - 1)
+
+        return bent
+
+    patcher.bend(Replica, "_keep", make)
+
+
+@plant(PROTOCOL, "a heartbeat that vouches for less than was read ends a join")
+def _old_heartbeat_believed(patcher: Patcher) -> None:
+    def make(keep: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(replica: Any, record: Any) -> None:
+            before, replica.end_offset = replica.end_offset, 0
+            keep(replica, record)
+            replica.end_offset = before
+
+        return bent
+
+    patcher.bend(Replica, "_keep", make)
+
+
+@plant(PROTOCOL, "records kept aside during the wait are lost at the switch")
+def _kept_records_lost(patcher: Patcher) -> None:
+    def make(switch: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(replica: Any, clean_to: int) -> None:
+            del replica._kept[:]
+            switch(replica, clean_to)
+
+        return bent
+
+    patcher.bend(Replica, "_switch", make)
+
+
+@plant(PROTOCOL, "records kept aside are all taken leniently")
+def _all_kept_leniently(patcher: Patcher) -> None:
+    def make(switch: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda replica, _clean_to: switch(replica, replica._kept[-1].offset)
+
+    patcher.bend(Replica, "_switch", make)
+
+
+@plant(PROTOCOL, "a caught-up reader reads on after a gap")
+def _gap_ignored(patcher: Patcher) -> None:
+    def make(read: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(replica: Any, record: Any) -> Any:
+            replica.position = record.offset
+            return read(replica, record)
+
+        return bent
+
+    patcher.bend(Replica, "_read_strictly", make)
+    patcher.bend(Replica, "reached", lambda _: _reached_past_gap)
+
+
+def _reached_past_gap(replica: Any, _now_s: float, position: int) -> None:
+    replica.position = max(replica.position, position)
+
+
+@plant(PROTOCOL, "a joiner that waits does not mind records cleaned away since it began")
+def _gap_while_waiting(patcher: Patcher) -> None:
+    def make(gap: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(replica: Any, offset: int) -> Any:
+            before, replica.end_offset = replica.end_offset, max(replica.end_offset, offset)
+            try:
+                return gap(replica, offset)
+            finally:
+                replica.end_offset = before
+
+        return bent
+
+    patcher.bend(Replica, "_gap", make)
+
+
+@plant(PROTOCOL, "a log with gaps is judged strictly from the start")
+def _gaps_judged_strictly(patcher: Patcher) -> None:
+    patcher.bend(Replica, "_gap", lambda _: lambda _replica, _offset: True)
+
+
+@plant(PROTOCOL, "a slow joiner does not start over")
+def _half_lag_ignored(patcher: Patcher) -> None:
+    def make(init: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(replica: Any, *args: Any, **kwargs: Any) -> None:
+            init(replica, *args, **kwargs)
+            replica._half_lag_s = 1e12
+
+        return bent
+
+    patcher.bend(Replica, "__init__", make)
+
+
+@plant(PROTOCOL, "a reader that starts over keeps its old view")
+def _old_view_kept(patcher: Patcher) -> None:
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(replica: Any, why: str) -> None:
+            replica.phase, replica.why = replica_module.Phase.CAUGHT_UP, why
+
+        return bent
+
+    patcher.bend(Replica, "_start_over", make)

@@ -1,0 +1,65 @@
+"""Invariants on membership and leadership: nobody leads unheard, nobody who is heard is called lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from statechannel.sim.violation import Violation
+
+if TYPE_CHECKING:
+    from statechannel.core.record import Record
+    from statechannel.sim.process import Process
+    from statechannel.sim.world import World
+
+SILENCE_AT_LEAST_S = 2.0
+LOOK_BACK_S = 15.0
+WELL_FOR_S = 15.0
+
+
+class PresenceChecks:
+    """Reads the registry as it lands."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._heard_s: dict[str, list[float]] = {}
+        self._left: set[str] = set()
+        self._claims: set[tuple[str, str]] = set()
+
+    def registered(self, value: bytes) -> None:
+        """A registry record landed."""
+        info: dict[str, Any] = orjson.loads(value)
+        broker = info["broker"]
+        self._heard_s.setdefault(broker, [-1e9]).append(self._world.events.now_s)
+        if info["leaving"]:
+            self._left.add(broker)
+        if info["leading"]:
+            self._claims.add((broker, info["incarnation"]))
+
+    def stepped(self, process: Process) -> None:
+        """A leader acts only after its registry record was read back."""
+        if process.engine.leading and (process.broker, process.incarnation) not in self._claims:
+            raise Violation("leader", f"{process.name} leads, but its claim is not in the registry")
+
+    def forced(self, record: Record) -> None:
+        """A repair that calls a broker lost: that one must have been silent for a while not long ago."""
+        about = record.raw.get("lost")
+        if not record.forced or not isinstance(about, dict) or about.get("broker") in self._left:
+            return
+        # It may land long after it was written, so its own time counts.
+        now_s = self._world.written_at_s(record)
+        heard_s = self._heard_s.get(about["broker"], [])
+        edges = [now_s - LOOK_BACK_S, *(when_s for when_s in heard_s if 0 < now_s - when_s < LOOK_BACK_S), now_s]
+        silence_s = max(later - earlier for earlier, later in pairwise(edges))
+        if silence_s < SILENCE_AT_LEAST_S:
+            raise Violation("repair", f"{about} is called lost, but was never silent for more than {silence_s:.2f} s")
+
+    def nobody_caught_up(self, process: Process) -> None:
+        """A cold start is for when no caught-up member exists."""
+        now_s = self._world.events.now_s
+        for other in self._world.alive():
+            well = other.reachable and not other.slow and now_s - other.well_since_s > WELL_FOR_S
+            if well and other is not process and other.engine.caught_up and other.engine.mode == "normal":
+                raise Violation("cold-start", f"{process.name} starts cold although {other.name} is caught up and well")

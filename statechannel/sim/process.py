@@ -1,0 +1,232 @@
+"""One simulated broker process: an engine, its client, its hooks, and the ways in which it can suffer."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING
+
+from statechannel.core.config import Identity
+from statechannel.core.effects import (
+    Append,
+    CallHook,
+    Complete,
+    Effect,
+    Emit,
+    RestartReading,
+    StandForLeader,
+    StopEngine,
+)
+from statechannel.core.engine import Engine
+from statechannel.core.inputs import HookFinished, Input, Now, Tick, Topic
+from statechannel.sim.options import engine_config
+from statechannel.sim.wire import Cursor, Producer
+
+if TYPE_CHECKING:
+    from statechannel.sim.world import World
+
+_WALL_MS = 1_800_000_000_000
+_HOOK_RAISES, _HOOK_HANGS = 0.1, 0.1
+
+
+class Process:
+    """A process; it lives once and is not started again.
+
+    Attributes:
+        paused: Stopped as by SIGSTOP: nothing is done, what arrives waits.
+        cut: The log is out of reach.
+        served: Bundles and generations after the last step.
+        well_since_s: Since when it has not been paused or cut off.
+    """
+
+    def __init__(self, world: World, broker: str, number: int, *, take_over: bool = False) -> None:
+        self.world = world
+        self.broker = broker
+        self.incarnation = f"i{number}"
+        self.name = f"{broker}#{number}"
+        self.rng = Random(f"{world.seed}/{self.name}")
+        self.alive = True
+        self.paused = False
+        self.cut = False
+        self.slow = False
+        self.crash_after: int | None = None
+        self.reason = ""
+        self.served: dict[str, int] = {}
+        self.well_since_s = world.events.now_s
+        self._mono_s = self.rng.uniform(0.0, 1000.0)
+        self._skew_ms = self.rng.choice((0, 0, -7_000, 90_000))
+        self._inbox: deque[Input] = deque()
+        self._late_reports: deque[Input] = deque()
+        self._tick_s = -1.0
+        entropy = number.to_bytes(4, "big") + self.rng.randbytes(6)
+        identity = Identity(broker, self.incarnation, entropy, self._now().wall_ms, {"tcp": f"tcp://{self.name}"})
+        self.engine = Engine(identity, engine_config(world.options, take_over=take_over))
+        self._producer = Producer(self, self.rng)
+        self._cursors = {(log.topic, log.partition): Cursor(self, log, self.rng) for log in world.all_logs()}
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def running(self) -> bool:
+        """Alive and not paused."""
+        return self.alive and not self.paused
+
+    @property
+    def reachable(self) -> bool:
+        """Alive, running, and not cut off."""
+        return self.running and not self.cut
+
+    def latency_s(self) -> float:
+        """How long the next message takes."""
+        return self.rng.uniform(0.3, 2.0) if self.slow else self.rng.uniform(0.001, 0.03)
+
+    def _now(self) -> Now:
+        now_s = self.world.events.now_s
+        return Now(now_s + self._mono_s, _WALL_MS + self._skew_ms + int(now_s * 1000))
+
+    def virtual_s(self, wall_ms: int) -> float:
+        """Virtual time at which this process's wall clock showed a time."""
+        return (wall_ms - self._skew_ms - _WALL_MS) / 1000
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open all partitions."""
+        for cursor in self._cursors.values():
+            cursor.open()
+        self._schedule_tick()
+
+    def pause(self) -> None:
+        """Stop as by SIGSTOP."""
+        self.paused = True
+
+    def wake(self) -> None:
+        """Go on as by SIGCONT: time first, then what waited."""
+        if not self.paused or not self.alive:
+            return
+        self.paused = False
+        self._step(Tick())
+        while self._inbox and self.running:
+            self._step(self._inbox.popleft())
+        self.well_since_s = self.world.events.now_s
+        self._back()
+
+    def cut_off(self) -> None:
+        """Lose the log."""
+        self.cut = True
+
+    def heal(self) -> None:
+        """Reach the log again."""
+        self.cut = False
+        self.well_since_s = self.world.events.now_s
+        self._back()
+
+    def _back(self) -> None:
+        if not self.reachable:
+            return
+        self._producer.flush()
+        while self._late_reports:
+            self.take(self._late_reports.popleft())
+        for cursor in self._cursors.values():
+            cursor.woke()
+
+    def end(self, reason: str) -> None:
+        """The process is gone."""
+        if self.alive:
+            self.alive = False
+            self.reason = reason
+            self.served = {}
+            self._inbox.clear()
+            self._producer.crash()
+            self.world.ended(self)
+
+    def notify(self, topic: Topic, partition: int) -> None:
+        """A partition has grown."""
+        self._cursors[topic, partition].notify()
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def take(self, event: Input) -> None:
+        """An input arrives."""
+        if not self.alive:
+            return
+        if self.paused:
+            self._inbox.append(event)
+            return
+        self._step(event)
+
+    def take_when_reachable(self, event: Input) -> None:
+        """A message from the log arrives, unless the network is away."""
+        if self.cut:
+            self._late_reports.append(event)
+        else:
+            self.take(event)
+
+    def _step(self, event: Input) -> None:
+        effects = self.engine.step(self._now(), event)
+        self.world.stepped(self, event)
+        for effect in effects:
+            if self._crashes_before(effect):
+                self.world.trace.count(f"crash before {type(effect).__name__}")
+                self.end("crash")
+                return
+            self._perform(effect)
+            if not self.alive:
+                return
+        self._schedule_tick()
+
+    def _crashes_before(self, effect: Effect) -> bool:
+        if self.crash_after is None or isinstance(effect, Emit):
+            return False
+        self.crash_after -= 1
+        return self.crash_after < 0
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Append():
+                self._producer.append(effect)
+            case RestartReading():
+                self.world.trace.count("started over")
+                self._cursors[effect.topic, effect.partition].open()
+            case StandForLeader():
+                self.world.election.stand(self, stand=effect.stand)
+            case CallHook():
+                self._call_hook(effect)
+            case Complete():
+                self.world.completed(self, effect.token, effect.outcome)
+            case StopEngine():
+                self.world.trace.add(f"{self.world.events.now_s:.3f} {self.name} stops: {effect.reason}")
+                self.world.trace.count(f"stopped: {effect.reason}")
+                self.end(effect.reason)
+            case Emit():
+                self.world.emitted(self, effect)
+
+    def _call_hook(self, call: CallHook) -> None:
+        self.world.trace.count(f"hook {call.hook}")
+        if call.hook_id == 0:
+            return
+        error = None
+        delay_s = self.rng.choice((0.0, 0.01, 0.3))
+        if self.world.faulty and self.world.options.hook_faults:
+            roll = self.rng.random()
+            if roll < _HOOK_RAISES:
+                error = "planned failure"
+                self.world.trace.count("hooks that raised")
+            elif roll < _HOOK_RAISES + _HOOK_HANGS:
+                delay_s = call.deadline_s * self.rng.choice((0.9, 1.5, 1000.0))
+                self.world.trace.count("hooks that hung")
+        hook_id = call.hook_id
+        self.world.events.after(delay_s, lambda: self.take(HookFinished(hook_id, error)))
+
+    def _schedule_tick(self) -> None:
+        # A microsecond late: rounding must not make the engine find that it is too early.
+        when_s = self.engine.wake_at_s - self._mono_s + 1e-6
+        if when_s != self._tick_s and self.alive:
+            self._tick_s = when_s
+            self.world.events.at(when_s, lambda: self._tick(when_s))
+
+    def _tick(self, when_s: float) -> None:
+        if when_s == self._tick_s and self.alive and not self.paused:
+            self._tick_s = -1.0
+            self._step(Tick())

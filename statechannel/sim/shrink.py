@@ -1,0 +1,80 @@
+"""From a failing seed to a small trace: options switched off one at a time, a shorter run, fewer steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from statechannel.sim.runs import Case, Result, run
+
+_SMALLER = {
+    "steps": 40,
+    "duration_s": 10,
+    "brokers": 2,
+    "members": 2,
+    "partitions": 1,
+    "namespaces": 1,
+    "bundles": 1,
+    "copies": 1,
+}
+
+
+class Shrinker:
+    """Tries smaller cases for as long as they fail in the same way."""
+
+    def __init__(self, result: Result, limit_s: float) -> None:
+        self.best = result
+        self.tries = 0
+        self._until_s = time.monotonic() + limit_s
+
+    def _fails(self, case: Case) -> bool:
+        if time.monotonic() > self._until_s:
+            return False
+        self.tries += 1
+        result = run(case)
+        if result.kind != self.best.kind:
+            return False
+        self.best = result
+        return True
+
+    def shrink(self) -> Result:
+        """The smallest failing case found, run once more with its trace kept."""
+        before = None
+        while before != self.best.case and time.monotonic() < self._until_s:
+            before = self.best.case
+            for case in self._with_options():
+                self._fails(case)
+            self._drop_steps()
+        return run(self.best.case, keep=True)
+
+    def _with_options(self) -> Iterator[Case]:
+        for one in fields(self.best.case.options()):
+            value = getattr(self.best.case.options(), one.name)
+            if value is True:
+                yield self._set(one.name, value=False)
+            elif one.name in _SMALLER and value > _SMALLER[one.name]:
+                yield self._set(one.name, value=_SMALLER[one.name])
+                yield self._set(one.name, value=max(_SMALLER[one.name], value // 2))
+                yield self._set(one.name, value=max(_SMALLER[one.name], value * 3 // 4))
+
+    def _set(self, name: str, *, value: object) -> Case:
+        case = self.best.case
+        kept = tuple(pair for pair in case.overrides if pair[0] != name)
+        return replace(case, overrides=(*kept, (name, value)))
+
+    def _drop_steps(self) -> None:
+        size = max(1, self.best.planned // 2)
+        while size >= 1 and time.monotonic() < self._until_s:
+            start = 0
+            while start < self.best.planned:
+                block = frozenset(range(start, min(start + size, self.best.planned)))
+                if not block <= self.best.case.skip:
+                    self._fails(replace(self.best.case, skip=self.best.case.skip | block))
+                start += size
+            size //= 2
+
+
+def shrink(result: Result, limit_s: float) -> Result:
+    """Make a failing case small within a time limit."""
+    return Shrinker(result, limit_s).shrink()

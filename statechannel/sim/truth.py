@@ -1,0 +1,202 @@
+"""The omniscient reader: strict, from the first record, over the log as it was before any cleaning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statechannel.core.bundle import FULL_LOWER, FULL_UPPER
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import View
+from statechannel.sim.floor import Floor
+from statechannel.sim.violation import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from statechannel.core.inputs import RecordRead
+    from statechannel.core.keys import KeyState, Ring, Writer
+    from statechannel.core.view import Judgement
+
+
+class Accepted(NamedTuple):
+    """One accepted state of a key, comparable between readers."""
+
+    version: int
+    state: State
+    from_: str | None
+    to: str | None
+    record_id: str | None
+
+
+class Grant(NamedTuple):
+    """Who may serve a generation: the process whose record was accepted, if that is known."""
+
+    broker: str
+    writer: Writer | None
+    offset: int
+
+
+def accepted_of(key: KeyState) -> Accepted:
+    """The accepted state of a key that exists."""
+    if key.state is None:
+        raise Violation("simulator", f"{key.name} does not exist")
+    return Accepted(key.version, key.state, key.from_, key.to, key.accepted_id)
+
+
+class _Planted:
+    """Whether rules are read by the truth just now: planted bugs must not bend what they are measured against."""
+
+    reading = False
+
+
+def truth_is_reading() -> bool:
+    """For planted bugs: leave the rule alone while this is true."""
+    return _Planted.reading
+
+
+class Truth:
+    """One partition's one accepted history, with the invariants that need nobody to compare with.
+
+    Attributes:
+        states: Accepted states after each offset; dictionaries are shared where nothing changed.
+        debts: Keys in debt after each offset.
+        verdicts: Verdict on each offset.
+        grants: Generations by bundle key.
+        stopped_at: Offset of the record of a newer format; -1 without one.
+    """
+
+    def __init__(self, partition: int, partitions: int) -> None:
+        self.view = View(partition, partitions)
+        self.states: list[Mapping[bytes, Accepted]] = []
+        self.debts: list[frozenset[bytes]] = []
+        self.verdicts: list[Verdict] = []
+        self.grants: dict[tuple[str, int], Grant] = {}
+        self.stopped_at = -1
+        self._now: dict[bytes, Accepted] = {}
+        self._open: frozenset[bytes] = frozenset()
+        self._highest: dict[bytes, int] = {}
+        self._floors: dict[str, Floor] = {}
+
+    @property
+    def end(self) -> int:
+        """Offset after the last record judged."""
+        return len(self.states)
+
+    def read(self, record: RecordRead) -> Judgement | None:
+        """Judge the next record of the uncleaned log; None where judging has stopped."""
+        if self.stopped_at >= 0:
+            return None
+        _Planted.reading = True
+        try:
+            judgement = self.view.read(record.offset, record.key, record.value)
+        finally:
+            _Planted.reading = False
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            self.stopped_at = record.offset
+            return judgement
+        if judgement.verdict is Verdict.ACCEPTED and judgement.key is not None:
+            self._accepted(judgement.key, record.offset)
+        self._note_debts(judgement)
+        self.states.append(self._now)
+        self.debts.append(self._open)
+        self.verdicts.append(judgement.verdict)
+        return judgement
+
+    def rebase(self, view: View, later: Sequence[RecordRead]) -> None:
+        """Cold start: what the cold leader takes for the truth is the truth from here on."""
+        self.view = view
+        self._now = {key.key: accepted_of(key) for key in view.existing()}
+        self._open = frozenset(key.key for key in view.ledger.open)
+        # What was accepted before and is forgotten now does not bind what comes.
+        self._floors.clear()
+        self._highest = {key.key: key.version for key in view.existing()}
+        del self.states[view.applied :], self.debts[view.applied :], self.verdicts[view.applied + 1 :]
+        self.states.append(self._now)
+        self.debts.append(self._open)
+        for key in view.existing():
+            if key.owner is not None and key.generation is not None:
+                self.grants.setdefault((key.name, key.generation), Grant(key.owner, None, view.applied))
+        for record in later:
+            self.read(record)
+
+    def _note_debts(self, judgement: Judgement) -> None:
+        key = judgement.key
+        if key is not None and (key in self.view.ledger.open) != (key.key in self._open):
+            self._open = frozenset(member.key for member in self.view.ledger.open)
+
+    def _accepted(self, key: KeyState, offset: int) -> None:
+        self._now = {member.key: accepted_of(member) for member in self.view.existing()}
+        self._grow(key, offset)
+        ring = key.ring
+        if ring is not None:
+            check_ring(ring)
+            for bounds_index in range(len(key.bounds) - 1 if key.bounds is not None else 0):
+                child = ring.live[key.bounds[bounds_index]]  # type: ignore[index]
+                self._grow(child, offset)
+        elif key.is_namespace:
+            left = [member.name for member in self.view.existing() if member.namespace == key.namespace]
+            if left != [key.name]:
+                raise Violation("ring", f"{key.name} is Deleted, but {left} exist")
+
+    def _grow(self, key: KeyState, offset: int) -> None:
+        before = self._highest.get(key.key, 0)
+        if key.version <= before:
+            raise Violation("version", f"{key.name} went from version {before} to {key.version} at {offset}")
+        if not key.is_namespace and not key.derived and key.version != before + 1:
+            raise Violation("version", f"{key.name} jumped from version {before} to {key.version} at {offset}")
+        self._highest[key.key] = key.version
+        if key.is_namespace:
+            return
+        if key.state is State.ASSIGNED and key.to is not None:
+            self.grants[key.name, key.version] = Grant(key.to, key.writer, offset)
+            floor = self._floors.setdefault(key.namespace, Floor())
+            below = floor.raise_to(key.lower, key.upper, key.version)
+            if below is not None:
+                raise Violation("generation", f"{key.name} is served at {key.version} after {below}, at {offset}")
+
+
+def check_ring(ring: Ring) -> None:
+    """The live bundles of a namespace cover the ring exactly once."""
+    end = FULL_LOWER
+    for lower in ring.live:
+        bundle = ring.live[lower]
+        if bundle.lower != lower or lower != end or bundle.upper <= lower or bundle.state is None:
+            raise Violation("ring", f"{bundle.name} follows 0x{end:08x}")
+        end = bundle.upper
+    if end != FULL_UPPER:
+        raise Violation("ring", f"{ring.namespace} ends at 0x{end:08x}")
+
+
+def compare(who: str, view: View, truth: Truth, *, debts: bool = True) -> None:
+    """A caught-up reader holds exactly what the omniscient reader held at the same offset.
+
+    Args:
+        who: Name of the reader, for people.
+        view: What it holds.
+        truth: What it should hold.
+        debts: It must know of every open debt, too (not so in the middle of a cold start).
+    """
+    offset = view.applied
+    if offset < 0:
+        return
+    if offset >= truth.end:
+        raise Violation("history", f"{who} applied {offset}, but the truth ends at {truth.end - 1}")
+    want = truth.states[offset]
+    have = {key.key: accepted_of(key) for key in view.existing()}
+    if have != want:
+        keys = sorted(key for key in have.keys() | want.keys() if have.get(key) != want.get(key))
+        first = keys[0]
+        raise Violation(
+            "history",
+            f"{who} at {offset}: {len(keys)} keys differ, {first.decode()} is {have.get(first)} "
+            f"instead of {want.get(first)}",
+        )
+    for key in view.existing():
+        if key.is_namespace and key.ring is not None:
+            check_ring(key.ring)
+    if not debts:
+        return
+    missing = truth.debts[offset] - {key.key for key in view.ledger.open}
+    if missing:
+        raise Violation("debt", f"{who} at {offset} does not see the debt of {min(missing).decode()}")

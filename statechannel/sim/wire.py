@@ -1,0 +1,185 @@
+"""The client of one simulated process: an idempotent producer and consumers, over a network that may do its worst.
+
+Legal here: an append that is written although its report was an error, one that is not, one that lands after its
+report; a process that reads late, or in odd portions. Not legal: records of one producer session out of order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from statechannel.core.inputs import Appended, AppendFailed, PartitionOpened, PositionReached, Topic
+from statechannel.sim.options import DELIVERY_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from statechannel.core.effects import Append
+    from statechannel.sim.log import SimLog
+    from statechannel.sim.process import Process
+
+_REFUSED, _LOST, _IN_FLIGHT, _LANDS_LATE, _NEW_SESSION = 0.01, 0.04, 0.5, 0.2, 0.3
+_PREFETCH_MAX = 40
+
+
+@dataclass(slots=True)
+class _Item:
+    append: Append
+    session: int
+    in_flight: bool
+    report_lost: bool
+    answered: bool = False
+    landed: bool = False
+    dropped: bool = False
+
+
+class Producer:
+    """Appends of one process."""
+
+    def __init__(self, process: Process, rng: Random) -> None:
+        self._process = process
+        self._events = process.world.events
+        self._rng = rng
+        self._session = 1
+        self._last_arrival: dict[tuple[Topic, int, int], float] = {}
+        self._last_report_s = 0.0
+        self._stuck: deque[_Item] = deque()
+        self._open: list[_Item] = []
+
+    def append(self, append: Append) -> None:
+        """Send one record."""
+        rng, events = self._rng, self._events
+        faulty = self._process.world.faulty and self._process.world.options.lost_reports
+        if faulty and rng.random() < _REFUSED:
+            self._process.world.trace.count("appends refused")
+            self._report(AppendFailed(append.token, "queue full", self._session, never_written=True))
+            return
+        item = _Item(append, self._session, rng.random() < _IN_FLIGHT, faulty and rng.random() < _LOST)
+        place = (append.topic, append.partition, self._session)
+        arrival_s = max(self._last_arrival.get(place, 0.0), events.now_s + self._process.latency_s())
+        if faulty and rng.random() < _LOST:
+            arrival_s += rng.uniform(0.5, 2 * DELIVERY_TIMEOUT_S)
+        self._last_arrival[place] = arrival_s
+        self._open.append(item)
+        events.at(arrival_s, lambda: self._arrive(item))
+        events.after(DELIVERY_TIMEOUT_S, lambda: self._expire(item))
+
+    def flush(self) -> None:
+        """The network, or the process, is back: what was stuck goes out in order."""
+        stuck, self._stuck = self._stuck, deque()
+        for item in stuck:
+            self._arrive(item)
+
+    def crash(self) -> None:
+        """The process is gone: of what was under way, a beginning may still land."""
+        self._open = [item for item in self._open if not item.landed and not item.dropped]
+        survivors = self._rng.randint(0, len(self._open))
+        for item in self._open[survivors:]:
+            item.dropped = True
+        for item in self._open:
+            item.answered = True
+            item.in_flight = True
+        self.flush()
+
+    def _arrive(self, item: _Item) -> None:
+        process = self._process
+        if item.dropped or item.landed:
+            return
+        held_up = process.cut or (process.paused and not item.in_flight)
+        if held_up or any(other.session == item.session for other in self._stuck):
+            self._stuck.append(item)
+            return
+        item.landed = True
+        append = item.append
+        offset = process.world.append(process.name, append.topic, append.partition, append.key, append.value)
+        if item.answered:
+            process.world.trace.count("landed after the report")
+            return
+        if item.report_lost:
+            process.world.trace.count("reports lost")
+            return
+        item.answered = True
+        self._report(Appended(append.token, offset, item.session))
+
+    def _report(self, report: Appended | AppendFailed) -> None:
+        when_s = max(self._last_report_s, self._events.now_s + self._process.latency_s())
+        self._last_report_s = when_s
+        self._events.at(when_s, lambda: self._process.take_when_reachable(report))
+
+    def _expire(self, item: _Item) -> None:
+        self._open = [other for other in self._open if not other.answered or not (other.landed or other.dropped)]
+        if item.answered or not self._process.alive:
+            return
+        if self._process.paused:
+            self._events.after(0.5, lambda: self._expire(item))
+            return
+        item.answered = True
+        if not item.landed and self._rng.random() >= _LANDS_LATE:
+            item.dropped = True
+        self._process.world.trace.count("unknown outcomes")
+        report = AppendFailed(item.append.token, "timed out", item.session, never_written=False)
+        if self._rng.random() < _NEW_SESSION:
+            self._session += 1
+        self._process.take(report)
+
+
+class Cursor:
+    """The consumer of one partition."""
+
+    def __init__(self, process: Process, log: SimLog, rng: Random) -> None:
+        self._process = process
+        self._log = log
+        self._rng = rng
+        self._position = -1
+        self._scheduled = False
+        self._prefetched = 0
+
+    @property
+    def _place(self) -> tuple[Topic, int]:
+        return self._log.topic, self._log.partition
+
+    def _interrupted(self) -> bool:
+        """What the process did with the last record ended it, or made it start over."""
+        return not self._process.alive or self._position < 0
+
+    def open(self) -> None:
+        """Read from the beginning."""
+        self._position = -1
+        self.notify()
+
+    def notify(self) -> None:
+        """There may be something to read."""
+        if not self._scheduled and self._process.alive:
+            self._scheduled = True
+            self._process.world.events.after(self._process.latency_s(), self._fetch)
+
+    def woke(self) -> None:
+        """The process goes on after a pause."""
+        self._prefetched = 0
+        self.notify()
+
+    def _fetch(self) -> None:
+        self._scheduled = False
+        process, log = self._process, self._log
+        if not process.alive or process.cut:
+            return
+        if self._position < 0:
+            self._position = log.first_offset
+            process.take(PartitionOpened(*self._place, log.first_offset, log.end))
+        for _ in range(self._rng.choice((1, 4, 30, 500))):
+            if process.paused:
+                self._prefetched += 1
+                if self._prefetched > _PREFETCH_MAX:
+                    return
+            if self._interrupted():
+                return
+            self._position = max(self._position, log.first_offset)
+            record = log.next(self._position)
+            if record is None:
+                self._position = log.end
+                process.take(PositionReached(*self._place, log.end))
+                return
+            self._position = record.offset + 1
+            process.take(record)
+        self.notify()

@@ -1,0 +1,166 @@
+"""The engine level: whole brokers in a cluster that suffers, checked after every step."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from statechannel.core.inputs import Input, RecordRead, Topic
+from statechannel.core.replica import Phase
+from statechannel.sim.checks import Checks
+from statechannel.sim.clients import Clients
+from statechannel.sim.election import Election
+from statechannel.sim.events import Events
+from statechannel.sim.faults import Faults
+from statechannel.sim.health import settle
+from statechannel.sim.log import CleanerSettings, SimLog
+from statechannel.sim.options import LAG_S, TOMBSTONE_S, EngineOptions
+from statechannel.sim.process import Process
+from statechannel.sim.trace import Trace
+from statechannel.sim.truth import Truth
+
+if TYPE_CHECKING:
+    from statechannel.core.commands import Outcome
+    from statechannel.core.effects import Emit
+    from statechannel.core.record import Record
+
+_CLEANER_EVERY_S = 0.7
+_REGISTRY_KEEP_MS = 60_000
+NAMESPACES = ("t/one", "u/two")
+
+
+class World:
+    """One run: the logs, the processes, the truth.
+
+    Attributes:
+        faulty: The phase with faults; ends before the liveness phase.
+        processes: Every process ever started, by number.
+    """
+
+    def __init__(self, seed: int, options: EngineOptions, trace: Trace, skip: frozenset[int] = frozenset()) -> None:
+        self.seed = seed
+        self.options = options
+        self.trace = trace
+        self.faulty = True
+        self.events = Events()
+        self.rng = Random(f"{seed}/world")
+        settings = CleanerSettings(int(LAG_S * 1000), int(TOMBSTONE_S * 1000), self.rng.choice((300, 2_000, 8_000)))
+        self.logs = [SimLog(Topic.CHANNEL, p, settings, options.copies) for p in range(options.partitions)]
+        self.registry = SimLog(Topic.REGISTRY, 0, CleanerSettings(segment_ms=10_000))
+        self.truths = [Truth(p, options.partitions) for p in range(options.partitions)]
+        self.namespaces = NAMESPACES[: options.namespaces]
+        self.brokers = [f"b{index}" for index in range(options.brokers)]
+        self.processes: list[Process] = []
+        self.election = Election(self, Random(f"{seed}/election"))
+        self.checks = Checks(self)
+        self.clients = Clients(self)
+        self.faults = Faults(self, skip)
+
+    @property
+    def now_ms(self) -> int:
+        """Log time."""
+        return 1_700_000_000_000 + int(self.events.now_s * 1000)
+
+    def all_logs(self) -> list[SimLog]:
+        """Every partition that a process reads."""
+        return [*self.logs, self.registry]
+
+    def log(self, topic: Topic, partition: int) -> SimLog:
+        """One partition."""
+        return self.registry if topic is Topic.REGISTRY else self.logs[partition]
+
+    def alive(self) -> list[Process]:
+        """Processes that exist, paused ones included."""
+        return [process for process in self.processes if process.alive]
+
+    def written_at_s(self, record: Record) -> float:
+        """Virtual time at which a record was written; now, where its writer is none of ours."""
+        wall_ms = record.raw.get("written_at_ms")
+        for process in self.processes:
+            if (process.broker, process.incarnation) == (record.broker, record.incarnation) and type(wall_ms) is int:
+                return process.virtual_s(wall_ms)
+        return self.events.now_s
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Faults first, then the liveness phase."""
+        for broker in self.brokers:
+            self.spawn(broker)
+        self.events.after(_CLEANER_EVERY_S, self._clean)
+        self.faults.plan()
+        self.events.run_until(self.options.duration_s)
+        settle(self)
+
+    def spawn(self, broker: str, *, take_over: bool = False) -> Process:
+        """Start a process."""
+        process = Process(self, broker, len(self.processes) + 1, take_over=take_over)
+        self.processes.append(process)
+        self.note(f"{process.name} starts" + (" to take over" if take_over else ""))
+        self.trace.count("process starts")
+        process.start()
+        return process
+
+    def note(self, text: str) -> None:
+        """A line of the trace."""
+        self.trace.add(f"{self.events.now_s:.3f} {text}")
+
+    def _clean(self) -> None:
+        self.events.after(_CLEANER_EVERY_S, self._clean)
+        self.registry.expire(self.now_ms, _REGISTRY_KEEP_MS)
+        if not self.options.cleaner:
+            return
+        for log in self.logs:
+            removed = log.clean(self.now_ms, self.rng)
+            if removed:
+                self.note(f"the cleaner takes {removed} records of partition {log.partition}")
+                self.trace.count("records cleaned", removed)
+
+    # --- what processes do ------------------------------------------------------------------------------------------
+
+    def append(self, who: str, topic: Topic, partition: int, key: bytes, value: bytes | None) -> int:
+        """A record reaches a log; all who read it are told."""
+        log = self.log(topic, partition)
+        offset = log.append(self.now_ms, key, value)
+        if topic is Topic.CHANNEL:
+            self.checks.appended(who, log.entries[offset])
+        elif topic is Topic.REGISTRY and value is not None:
+            self.checks.presence.registered(value)
+        for process in self.alive():
+            process.notify(topic, partition)
+        return offset
+
+    def stepped(self, process: Process, event: Input) -> None:
+        """A process took an input in: the invariants."""
+        self.checks.serving(process)
+        self.checks.presence.stepped(process)
+        if isinstance(event, RecordRead) and event.topic is Topic.CHANNEL:
+            self.checks.read(process, event)
+
+    def ended(self, process: Process) -> None:
+        """A process is gone."""
+        self.note(f"{process.name} ends: {process.reason}")
+        self.clients.process_ended(process)
+        self.faults.process_ended(process)
+
+    def completed(self, process: Process, token: int, outcome: Outcome) -> None:
+        """A command was answered."""
+        self.clients.completed(process, token, outcome)
+
+    def emitted(self, process: Process, emit: Emit) -> None:
+        """An engine tells something."""
+        match emit.event:
+            case "replica.phase":
+                self.note(
+                    f"{process.name} partition {emit.facts['partition']}: {emit.facts['phase']}: {emit.facts['why']}"
+                )
+                if emit.facts["phase"] == Phase.CAUGHT_UP:
+                    self.trace.count("joins completed")
+            case "record.accepted" | "operation.ended":
+                return
+            case "cold-start.began":
+                self.checks.cold_start(process, emit.facts["partition"])
+            case _:
+                facts = ", ".join(f"{name}={value}" for name, value in emit.facts.items())
+                self.note(f"{process.name} {emit.event} {facts}")
+        self.trace.count(f"event {emit.event}")

@@ -1,0 +1,51 @@
+"""Lists the public API: `python -m tests.architecture.public_api` (or `make docs`) writes public_api.txt."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import statechannel.api
+
+STORED = Path(__file__).with_name("public_api.txt")
+
+
+def listing() -> str:
+    """One line a public name, and one for each of its public members."""
+    return "\n".join(line for name in sorted(statechannel.api.__all__) for line in _lines(name)) + "\n"
+
+
+def _lines(name: str) -> Iterator[str]:
+    thing = getattr(statechannel.api, name)
+    if not inspect.isclass(thing):
+        yield f"{name} = {_plain(thing)}"
+        return
+    yield f"class {name}({', '.join(base.__name__ for base in thing.__bases__ if base is not object)})"
+    fields = getattr(thing, "__dataclass_fields__", {})
+    for field in fields.values():
+        yield f"    {name}.{field.name}: {field.type}"
+    for member, value in sorted(vars(thing).items()):
+        if member.startswith("_") or member in fields:
+            continue
+        if isinstance(value, property):
+            yield f"    {name}.{member} -> {inspect.signature(value.fget).return_annotation}"
+        elif callable(value) or isinstance(value, classmethod | staticmethod):
+            function = getattr(value, "__func__", value)
+            kind = "async " if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) else ""
+            yield f"    {kind}{name}.{member}{inspect.signature(function)}"
+
+
+def _plain(thing: object) -> str:
+    return " | ".join(part.__name__ for part in getattr(thing, "__args__", ())) or repr(thing)
+
+
+def main() -> int:
+    """Store the listing."""
+    STORED.write_text(listing(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""`python -m tests.bench [NAME ...]`: measure, print a table, and write the figures as JSON."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import handoff, memory, replay, storm
+from tests.bench.measure import ROOT, Figure, machine, save
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm; default: all")
+    parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
+    parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = parse_arguments()
+    known: dict[str, Callable[[], Sequence[Figure]]] = {
+        "replay": partial(replay.run, given.records, given.rounds),
+        "handoff": partial(handoff.run, given.transfers),
+        "memory": memory.run,
+        "storm": partial(storm.run, min(given.rounds, 3)),
+    }
+    figures: list[Figure] = []
+    for name in given.names or known:
+        figures += known[name]()
+        save(given.output, figures)
+    show(figures)
+
+
+def show(figures: Sequence[Figure]) -> None:
+    facts = machine()
+    table = Table(title=f"{facts['at']}, {facts['cpus']} CPUs, Python {facts['python']}")
+    for column in ("figure", "value", "unit", "ratio", "aim", "load"):
+        table.add_column(column, justify="right" if column in ("value", "ratio") else "left")
+    for figure in figures:
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        table.add_row(figure.name, f"{figure.value:,.2f}", figure.unit, ratio, figure.aim, figure.load)
+    Console(width=130).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Broker processes of a measurement, spoken to line by line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests.bench.measure import ROOT
+
+
+class BrokerProcess:
+    """One process of `tests.bench.broker_process`."""
+
+    def __init__(self, broker: str, bootstrap: str, channel: str) -> None:
+        self.broker = broker
+        command = [sys.executable, "-m", "tests.bench.broker_process", broker, bootstrap, channel]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.pid = self._process.pid
+
+    def tell(self, *command: object) -> None:
+        """Send a command without waiting for its answer."""
+        if self._process.stdin is None:
+            raise RuntimeError("the process has no standard input")
+        self._process.stdin.write(json.dumps(command) + "\n")
+
+    def answer(self) -> Any:
+        """The next answer."""
+        if self._process.stdout is None:
+            raise RuntimeError("the process has no standard output")
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"broker {self.broker} ended with code {self._process.wait()}")
+        return json.loads(line)
+
+    def ask(self, *command: object) -> Any:
+        """Send a command and wait for its answer."""
+        self.tell(*command)
+        return self.answer()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def brokers(
+    bootstrap: str, channel: str, names: Sequence[str] = ("b1", "b2", "b3")
+) -> Iterator[dict[str, BrokerProcess]]:
+    """Brokers that have caught up, one after the other; killed at the end of the block."""
+    running: dict[str, BrokerProcess] = {}
+    try:
+        for name in names:
+            running[name] = BrokerProcess(name, bootstrap, channel)
+            running[name].answer()
+        yield running
+    finally:
+        for process in running.values():
+            process.kill()

@@ -1,0 +1,95 @@
+"""Replay of a long log of many bundles against clients that only consume it, or only parse it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Producer
+
+from tests.bench.lane import kafka, make_channel
+from tests.bench.measure import Figure, Load, median, worker
+from tests.bench.records import LogMaker
+
+MODES = ("bare", "parse", "replica")
+CHANNEL = "bench-replay"
+
+
+def fill(bootstrap: str, channel: str, maker: LogMaker) -> int:
+    """Write the whole log; the number of records."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 200_000,
+        }
+    )
+    failures: list[str] = []
+
+    def delivered(error: object, _message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    written = 0
+    for key, value in maker.make():
+        while True:
+            try:
+                producer.produce(channel, value, key, 0, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        written += 1
+        if not written % 5_000:
+            producer.poll(0)
+    producer.flush(120)
+    if failures or len(producer):
+        raise RuntimeError(f"{len(failures)} records were not written: {failures[:3]}")
+    return written
+
+
+def run(records: int = 1_000_000, rounds: int = 5) -> Sequence[Figure]:
+    """Records a second of each mode, the modes taken in turn."""
+    with kafka() as bootstrap:
+        make_channel(bootstrap, CHANNEL)
+        maker = LogMaker(records)
+        began_s = time.monotonic()
+        end = fill(bootstrap, CHANNEL, maker)
+        print(f"replay: {end:,} records written in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
+        load = Load()
+        found: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
+        for number in range(rounds):
+            for mode in MODES[number % 3 :] + MODES[: number % 3]:
+                facts = worker("tests.bench.replay_worker", mode, bootstrap, CHANNEL, end)
+                found[mode].append(facts)
+                print(f"replay: {mode} {facts}", file=sys.stderr)
+    for facts in found["replica"]:
+        if facts["bundles"] != len(maker.bundles):
+            raise RuntimeError(f"the replica holds {facts['bundles']} bundles, not {len(maker.bundles)}")
+    return _figures(records, found, str(load))
+
+
+def _figures(records: int, found: dict[str, list[dict[str, float]]], load: str) -> list[Figure]:
+    speed = {mode: [f["records"] / f["wall_s"] for f in facts] for mode, facts in found.items()}
+    cpu = {mode: [f["records"] / f["cpu_s"] for f in facts] for mode, facts in found.items()}
+    figures = []
+    for mode in MODES:
+        figures.append(Figure(f"replay.{mode}", median(speed[mode]), "records/s", rounds=speed[mode], load=load))
+    for floor, aim in (("parse", ">= 0.35"), ("bare", "beside it")):
+        for clock, rates in (("wall", speed), ("cpu", cpu)):
+            ratios = [ours / theirs for ours, theirs in zip(rates["replica"], rates[floor], strict=True)]
+            figures.append(
+                Figure(
+                    f"replay.ratio-to-{floor}.{clock}",
+                    median(ratios),
+                    "x",
+                    ratio=median(ratios),
+                    aim=aim,
+                    rounds=ratios,
+                    load=load,
+                    notes={"records": records},
+                )
+            )
+    return figures

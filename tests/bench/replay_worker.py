@@ -1,0 +1,118 @@
+"""One timed replay in a process of its own: `python -m tests.bench.replay_worker MODE BOOTSTRAP CHANNEL END`.
+
+Modes: `bare` only consumes, `parse` consumes and parses the JSON, `replica` is the library's reader with the core's
+replica, `engine` the library's reader with the whole engine as a runtime steps it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
+from statechannel.core.replica import Replica
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.reader import LogReader, ReaderTuning
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.kafka.topics import verify_topics
+from statechannel.runtime.collector import ReplayCalm
+from tests.bench.memory import resident_bytes
+
+BATCH = ReaderTuning().batch_records
+TIMEOUT_S = 600.0
+
+
+class Stopwatch:
+    """Wall time, and CPU time of all threads of this process."""
+
+    def __init__(self) -> None:
+        self._wall_s, self._cpu_s = time.perf_counter(), time.process_time()
+
+    def facts(self) -> dict[str, float]:
+        return {"wall_s": time.perf_counter() - self._wall_s, "cpu_s": time.process_time() - self._cpu_s}
+
+
+def floor(settings: ClientSettings, topic: str, end: int, *, parse: bool) -> dict[str, Any]:
+    """A client with the library's settings and style (poll, then drain), and nothing else."""
+    watch = Stopwatch()
+    consumer = Consumer(settings.consumer_config("bench-floor"))
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    seen, bytes_seen, loads = 0, 0, orjson.loads
+    while seen < end:
+        first = consumer.poll(0.1)
+        if first is None:
+            continue
+        batch = [first, *consumer.consume(BATCH - 1, 0)]
+        for message in batch:
+            if message.error() is not None:
+                if message.error().code() != KafkaError._PARTITION_EOF:
+                    raise SystemExit(str(message.error()))
+                continue
+            seen += 1
+            value = message.value()
+            if parse:
+                loads(value)
+            else:
+                bytes_seen += len(value)
+    facts = watch.facts()
+    consumer.close()
+    return {"records": seen, **facts}
+
+
+def replica(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[str, Any]:
+    """The library's reader and the core's replica until it is caught up."""
+    infos = verify_topics(settings, topics, timeout_s=30).topics
+    calm = ReplayCalm()
+    watch = Stopwatch()
+    calm.begin()  # as the runtime does while a member joins
+    found = Replica(0, 1, compaction_lag_s=3600, kept_records_max=1_000_000)
+    done = threading.Event()
+
+    def sink(inputs: list[Any]) -> None:
+        now_s = time.monotonic()
+        rest = inputs[found.read_many(now_s, inputs) :] if inputs[0].__class__ is RecordRead else inputs
+        for item in rest:
+            if item.__class__ is RecordRead:
+                found.read(now_s, item)
+            elif isinstance(item, PartitionOpened):
+                found.opened(now_s, item.first_offset, item.end_offset)
+            elif isinstance(item, PositionReached):
+                found.reached(now_s, item.position)
+        if found.caught_up and found.position >= end:
+            done.set()
+
+    reader = LogReader(settings, {Topic.CHANNEL: infos[topics.channel]}, sink, group_id=topics.reader_group)
+    reader.start()
+    if not done.wait(TIMEOUT_S):
+        raise SystemExit(f"the replay did not end within {TIMEOUT_S:g} s")
+    calm.end()
+    facts = watch.facts()
+    reader.close()
+    view = found.view
+    return {
+        "records": found.position,
+        "bundles": sum(1 for _ in view.live()),
+        "assigned": sum(view.load.values()),
+        "debts": len(view.ledger.open),
+        **facts,
+    }
+
+
+def main(mode: str, bootstrap: str, channel: str, end: int) -> None:
+    settings, topics = ClientSettings(bootstrap), ChannelTopics(channel)
+    if mode == "replica":
+        facts = replica(settings, topics, end)
+    else:
+        facts = floor(settings, topics.channel, end, parse=mode == "parse")
+    facts["rss_mib"] = resident_bytes() / 2**20
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

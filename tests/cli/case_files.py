@@ -1,0 +1,62 @@
+"""Cases of the command line as text: commands, and all that they print, readable by people.
+
+A file holds blocks:
+
+    # a comment
+    $ statechannel audit --file none.jsonl
+    a line of standard output
+    ! a line of standard error
+    = 7
+
+`= N` is the exit code and ends a block. `REWRITE_CASES=1` in the environment rewrites what is expected: read the diff.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Case:
+    command: str
+    before: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
+    code: int = 0
+
+    @property
+    def args(self) -> list[str]:
+        return shlex.split(self.command)[1:]
+
+    @property
+    def lines(self) -> list[str]:
+        return [*self.before, f"$ {self.command}", *self.output, f"= {self.code}"]
+
+
+def read_cases(path: Path) -> list[Case]:
+    cases: list[Case] = []
+    before: list[str] = []
+    inside = False
+    for line in path.read_text().splitlines():
+        if line.startswith("$ "):
+            cases.append(Case(line[2:], before))
+            before, inside = [], True
+        elif line.startswith("= ") and inside:
+            cases[-1].code = int(line[2:])
+            inside = False
+        elif inside:
+            cases[-1].output.append(line)
+        else:
+            before.append(line)
+    return cases
+
+
+def write_cases(path: Path, cases: list[Case]) -> None:
+    path.write_text("".join(f"{line}\n" for case in cases for line in case.lines))
+
+
+def shown(stdout: str, stderr: str) -> list[str]:
+    """Output as a case has it: without trailing blanks, errors marked."""
+    out = [line.rstrip() for line in stdout.splitlines()]
+    return [*out, *(f"! {line.rstrip()}" for line in stderr.splitlines())]

@@ -1,0 +1,11 @@
+"""A command of somebody else's package."""
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def hello(name: str = "world") -> None:
+    """Say hello."""
+    typer.echo(f"hello {name}")

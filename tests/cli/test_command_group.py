@@ -1,0 +1,105 @@
+"""How the command finds its commands, and how it ends."""
+
+import json
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import typer
+from click.testing import Result
+
+from statechannel.audit.errors import AuditExitCode
+from statechannel.cli import main
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError, guarded
+from statechannel.kafka.errors import KafkaExitCode
+from statechannel.runtime.exits import ExitCode as MemberExit
+from statechannel.settings.errors import BAD_SETTINGS
+
+PAGE = Path(__file__).parents[2] / "design" / "cli.md"
+
+
+def points(*pairs: tuple[str, str]) -> dict[str, metadata.EntryPoint]:
+    return {name: metadata.EntryPoint(name, value, main.COMMANDS_GROUP) for name, value in pairs}
+
+
+def test_every_command_has_help(run: Callable[..., Result]) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in ("audit", "broker", "bundles", "export", "kafka", "namespace", "status", "transfer", "watch"):
+        assert f"\n  {name} " in result.stdout
+        assert run(name, "--help").exit_code == 0
+
+
+def test_a_package_may_add_a_command(monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]) -> None:
+    monkeypatch.setattr(main, "_registered", lambda: points(("hello", "tests.cli.plugin:app")))
+    assert run("hello", "--name", "you").stdout == "hello you\n"
+
+
+def test_a_broken_command_breaks_no_other(monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]) -> None:
+    both = points(("hello", "tests.cli.plugin:app"), ("bad", "no.such.module:app"))
+    monkeypatch.setattr(main, "_registered", lambda: both)
+    assert run("hello").exit_code == 0
+    helped = run("--help")
+    assert "hello" in helped.stdout
+    assert "the command `bad` (no.such.module:app) cannot be loaded" in helped.stderr
+    called = run("bad")
+    assert called.exit_code == ExitCode.FAILED
+    assert called.stderr.startswith("error: the command `bad`")
+
+
+def test_a_bug_is_told_in_one_line_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("oh")
+
+    assert guarded(broken, debug=False) == ExitCode.BUG
+    assert capsys.readouterr().err.splitlines()[0] == "error: ZeroDivisionError: oh"
+    assert guarded(broken, debug=True) == ExitCode.BUG
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CommandError("x", code=ExitCode.NOT_FOUND), ExitCode.NOT_FOUND),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (typer.Exit(10), ExitCode.KAFKA_AWAY),
+    ],
+)
+def test_how_commands_end(error: BaseException, code: ExitCode) -> None:
+    def end() -> None:
+        raise error
+
+    assert guarded(end, debug=False) == code
+
+
+def test_exit_codes_mean_the_same_everywhere() -> None:
+    assert (AuditExitCode.BAD_QUESTION, AuditExitCode.BAD_EXPORT) == (ExitCode.USAGE, ExitCode.BAD_EXPORT)
+    assert BAD_SETTINGS == ExitCode.BAD_SETTINGS
+    assert {code.value: code.name for code in ExitCode if code.value in range(15, 20)} == {
+        code.value: code.name for code in MemberExit if code.value in range(15, 20)
+    }
+    assert [code.value for code in KafkaExitCode] == [
+        ExitCode.USAGE,
+        ExitCode.KAFKA_AWAY,
+        ExitCode.KAFKA_DENIED,
+        ExitCode.TOPIC_REFUSED,
+        ExitCode.UNKNOWN,
+        ExitCode.KAFKA_FAILED,
+    ]
+
+
+def test_exit_codes_are_on_the_page() -> None:
+    page = PAGE.read_text()
+    for code in ExitCode:
+        assert f"| {code.value} | {code.name} |" in page
+
+
+def test_verdicts_are_written_beside_the_answer(run: Callable[..., Result]) -> None:
+    result = run("audit", "--file", "logs/junk-2.jsonl", "--verdicts", "out.jsonl", "--output", "json")
+    assert result.exit_code == 0
+    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    stored = [json.loads(line) for line in Path("logs/junk-2.verdicts.jsonl").read_text().splitlines()]
+    assert found == stored
+    assert json.loads(result.stdout) == json.loads(Path("logs/expected.json").read_text())["junk-2.jsonl"]["audit"]

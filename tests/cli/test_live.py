@@ -1,0 +1,228 @@
+"""The commands against a real Kafka and real broker processes: a namespace's life, told by the command line alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from tests.support.kafka_lanes import Kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+PAGE = Path(__file__).parents[2] / "design" / "cli.md"
+QUICK = ["membership.interval_s=0.3", "membership.expiry_s=3", "safe_mode.after_s=2", "leader.heartbeat_interval_s=0.3"]
+NAMESPACE = "tenant/ns"
+COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
+BROKER_RUN = [*COMMAND, "broker", "run"]
+
+
+class Cluster:
+    """A channel of its own, with broker processes."""
+
+    def __init__(self, kafka: Kafka, channel: str, folder: Path, run: Callable[..., Result]) -> None:
+        self.common = ["--bootstrap-servers", kafka.bootstrap_servers, "--channel", channel]
+        self.common += [part for flag in QUICK for part in ("--set", flag)]
+        self._folder = folder
+        self._run = run
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __call__(self, *args: str, code: int = 0) -> Any:
+        """Run a command with `--output json` in this process; its answer."""
+        result = self._run(*args, *self.common, "--output", "json")
+        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        return json.loads(result.stdout) if result.stdout else None
+
+    def fails(self, *args: str, code: int) -> str:
+        """Run a command that must fail; its one line of error."""
+        result = self._run(*args, *self.common)
+        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1
+        assert "Traceback" not in result.stderr
+        return lines[0]
+
+    def start(self, broker: str) -> subprocess.Popen[bytes]:
+        command = [*BROKER_RUN, "--id", broker, "--advertised", f"http=http://{broker}:80", "--events", *self.common]
+        with (self._folder / f"{broker}.out").open("ab") as out, (self._folder / f"{broker}.err").open("ab") as err:
+            process = subprocess.Popen(command, stdout=out, stderr=err, env=os.environ | {"COLUMNS": "200"})
+        self.processes[broker] = process
+        return process
+
+    def events(self, broker: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self._folder / f"{broker}.out").read_text().splitlines()]
+
+    def wait_alive(self, *brokers: str) -> None:
+        self.wait(lambda: {b["broker"] for b in self("brokers")["brokers"] if b["accepting"]} == set(brokers))
+
+    def wait(self, done: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        ends_s = time.monotonic() + timeout_s
+        while not done():
+            assert time.monotonic() < ends_s, {p.name: p.read_text()[-2_000:] for p in self._folder.glob("*.err")}
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> Iterator[Cluster]:
+    made = Cluster(kafka, topic_prefix, tmp_path, run)
+    try:
+        yield made
+    finally:
+        for process in made.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+
+
+def documented(command: str) -> set[str]:
+    """Keys of a command's JSON as design/cli.md lists them."""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith(f"| `{command}` |"):
+            return {word.strip().strip("`") for word in line.split("|")[2].split(",")}
+    raise AssertionError(f"design/cli.md does not list {command}")
+
+
+def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) -> None:
+    assert "does not exist" in cluster.fails("bundles", code=12)
+    ended = cluster.start("b1").wait(60)
+    assert ended == 12
+    assert "error: Topics that do not exist" in (tmp_path / "b1.err").read_text()
+    made = cluster("init", "--partitions", "2")
+    assert made.keys() == documented("init")
+    assert [topic["partitions"] for topic in made["topics"]] == [2, 1, 1, 1]
+    assert cluster("init") == made
+    assert cluster("namespace", "list") == {"namespaces": [], "tentative": False}
+    assert cluster("brokers") == {"brokers": [], "leader": None, "tentative": False}
+    assert "no broker took up" in cluster.fails("namespace", "create", NAMESPACE, "--timeout", "0.5", code=6)
+    assert "there is no namespace" in cluster.fails("lookup", f"{NAMESPACE}/x", "--read-only", code=5)
+    assert cluster("audit")["end_offsets"] == {"0": 0, "1": 0}
+
+
+def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_path: Path) -> None:
+    cluster("init")
+    first, second = cluster.start("b1"), cluster.start("b2")
+    cluster.wait_alive("b1", "b2")
+
+    created = cluster("namespace", "create", NAMESPACE, "--bundles", "4")
+    assert (created["answer"], created["result"]) == ("accepted", "created")
+    assert cluster("namespace", "show", NAMESPACE).keys() == documented("namespace show")
+    assert "exists already" in cluster.fails("namespace", "create", NAMESPACE, code=3)
+
+    topic = f"{NAMESPACE}/topic"
+    assert "nobody serves" in cluster.fails("lookup", topic, "--read-only", code=5)
+    found = cluster("lookup", topic)
+    assert found.keys() == documented("lookup")
+    assert found["urls"] == {"http": f"http://{found['broker']}:80"}
+    bundle, owner = found["bundle"], found["broker"]
+    other = {"b1": "b2", "b2": "b1"}[owner]
+    seen = cluster("lookup", topic, "--read-only")
+    assert {k: seen[k] for k in ("bundle", "broker", "generation", "urls")} == {
+        k: found[k] for k in ("bundle", "broker", "generation", "urls")
+    }
+
+    moved = cluster("transfer", topic, "--dest", other, "--reason", "test")
+    assert (moved["result"], moved["facts"]["bundle"]) == ("transferred", bundle)
+    assert cluster("lookup", bundle, "--read-only")["broker"] == other
+    assert "owned by" in cluster.fails("transfer", bundle, "--dest", other, code=3)
+    assert "no broker nobody" in cluster.fails("transfer", bundle, "--dest", "nobody", code=3)
+    assert "each once" in cluster.fails("split", topic, "--at", "0", "--at", "0", code=3)
+
+    shown = cluster("operation", "show", moved["operation"])
+    assert shown.keys() == documented("operation show")
+    assert [record["state"] for record in shown["records"]] == ["Releasing", "Assigning", "Assigned"]
+    assert (shown["status"], shown["result"]) == ("ended", "transferred")
+
+    assert cluster("split", topic, "--parts", "3")["result"] == "split"
+    assert "was split" in cluster.fails("lookup", bundle, code=5)
+    assert len(cluster("bundles", "--namespace", NAMESPACE)["bundles"]) == 6
+    assert len(cluster("bundles", "--broker", other)["bundles"]) == 3
+    assert cluster("unload", topic)["result"] == "unloaded"
+    assert cluster("unload", topic, code=3)["reason"] == "not-assigned"
+
+    export = tmp_path / "log.jsonl"
+    result = cluster._run("export", "-o", str(export), *cluster.common)
+    assert result.exit_code == 0, result.stderr
+    from_file = cluster._run("audit", "--file", str(export), "--gaps", "--output", "json")
+    told = json.loads(from_file.stdout)
+    assert {gap["cause"] for gap in told["gaps"]} == {"transfer", "unload"}
+    live = cluster("audit", "--as-of", str(told["end_offsets"]["0"] - 1))
+    assert live["digest"] == told["digest"]
+    assert (told["read"], told["rejected"], told["debts"]) == ("full", {}, [])
+
+    status = cluster("status")
+    assert status.keys() == documented("status")
+    assert status["leader"] in ("b1", "b2")
+    assert status["brokers"][0].keys() == documented("brokers: one")
+    assert status["in_flight"] == []
+
+    losing = {"b1": first, "b2": second}[other]
+    losing.kill()
+    cluster.wait(lambda: all(b["owner"] != other for b in cluster("bundles")["bundles"]))
+    assert cluster("brokers")["brokers"][-1]["state"] == "lost"
+    served = next(one["bundle"] for one in cluster("bundles")["bundles"] if one["owner"] == owner)
+    assert "is not heard any more" in cluster.fails("transfer", served, "--dest", other, code=3)
+    gaps = cluster("audit", "--gaps")["gaps"]
+    lost = [gap for gap in gaps if gap["cause"] == "owner-lost"]
+    assert {gap["from"] for gap in lost} == {other}
+    assert all(gap["length_ms"] >= 3_000 for gap in lost)
+
+    deleted = cluster("namespace", "delete", NAMESPACE, "--timeout", "20")
+    assert (deleted["answer"], deleted["result"]) == ("accepted", "deleted")
+    assert cluster("bundles") == {"bundles": [], "tentative": False}
+
+    operations = cluster("operation", "list")["operations"]
+    assert {one["flow"] for one in operations} >= {"namespace", "assignment", "transfer", "split", "unload", "repair"}
+
+
+def test_ending_a_broker(cluster: Cluster) -> None:
+    cluster("init")
+    process = cluster.start("b1")
+    cluster.wait_alive("b1")
+    cluster("namespace", "create", NAMESPACE, "--bundles", "2")
+    cluster("lookup", f"{NAMESPACE}/x")
+
+    command = [*BROKER_RUN, "--id", "b1", *cluster.common]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 15, second.stderr
+    assert "is in use by a live process" in second.stderr
+    assert "Traceback" not in second.stderr
+
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert [event["event"] for event in cluster.events("b1")] == ["ready", "own", "serve", "release", "stopped"]
+    assert cluster("bundles")["bundles"][0]["owner"] is None
+    assert [b["state"] for b in cluster("brokers")["brokers"] if b["broker"] == "b1"] == ["left"]
+
+
+def test_watching(cluster: Cluster) -> None:
+    cluster("init")
+    cluster.start("b1")
+    cluster.wait_alive("b1")
+    command = [*COMMAND, "watch", "--limit", "3"]
+    command += ["--for", "60", "--output", "json", *cluster.common]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stderr is not None
+        assert watching.stdout is not None
+        assert "caught-up" in watching.stderr.readline()
+        cluster("namespace", "create", NAMESPACE)
+        cluster("lookup", f"{NAMESPACE}/x")
+        lines = [json.loads(line) for line in watching.stdout]
+        rest = watching.stderr.read()
+    assert [line["state"] for line in lines] == ["Active", "Assigning", "Assigned"]
+    assert lines[0].keys() == documented("watch")
+    assert (watching.returncode, rest) == (0, "")
+
+
+def test_kafka_is_away(run: Callable[..., Result], closed_port: int) -> None:
+    address = f"127.0.0.1:{closed_port}"
+    result = run("bundles", "--bootstrap-servers", address, "--set", "kafka.command_timeout_s=2")
+    assert result.exit_code == 10
+    assert result.stderr.splitlines()[-1].startswith("hint: ")
+    assert address in result.stderr or "did not answer" in result.stderr

@@ -1,0 +1,219 @@
+"""The generated parts of the documentation, each made from the code that it describes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import typer
+
+from statechannel.core import states
+from statechannel.core.states import FORCED, MOVES, Need, State, Who
+from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
+from statechannel.sim.planted import PLANTED
+from tests.docs.reaction_table import rows
+from tests.docs.tiny_log import TinyLog
+
+ROOT = Path(__file__).parents[2]
+_CLEAN = {Verdict.ACCEPTED, Verdict.ASSERT_EQUAL}
+_NEITHER = {Verdict.CONTROL, Verdict.UNSUPPORTED_FORMAT, Verdict.WRONG_PARTITION}
+
+
+def table(head: Iterable[str], body: Iterable[Iterable[object]]) -> str:
+    """A Markdown table."""
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in body]
+    return "\n".join(lines)
+
+
+def state_diagram() -> str:
+    """States of a bundle and their moves."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> Unassigned: namespace becomes Active (derived)"]
+    lines += [f"    {before} --> {after}: {_label(move)}" for (before, after), move in MOVES.items()]
+    lines += ["    Deleted --> [*]: its children begin Assigned (derived)", "```"]
+    return "\n".join(lines)
+
+
+def _label(move: states.Move) -> str:
+    return str(move.action) + ("" if move.need is Need.NOTHING else f" ({move.need})")
+
+
+def moves() -> str:
+    """The table of moves."""
+    body = [
+        (f"{before} → {after}", move.action, _who(move.from_), _who(move.to), move.need or "-")
+        for (before, after), move in MOVES.items()
+    ]
+    return table(("move", "action", "`from`", "`to`", "listed only if"), body)
+
+
+def forced() -> str:
+    """The table of forced moves."""
+    body = [
+        (f"any but {State.DELETED} → {after}", move.action, _who(move.from_), _who(move.to))
+        for after, move in FORCED.items()
+    ]
+    return table(("move", "action", "`from`", "`to`"), body)
+
+
+def _who(who: Who) -> str:
+    return str(who).replace("acc.", "accepted ").replace("`from`", "its own `from`")
+
+
+def verdicts() -> str:
+    """Verdicts in the order in which they are looked for."""
+    body = [
+        (number, f"`{one}`", MEANING[one], "yes" if one in REJECTIONS else "-", _debt(one))
+        for number, one in enumerate(Verdict, 1)
+    ]
+    return table(("#", "verdict", "meaning", "counts as rejected", "for the debt"), body)
+
+
+def _debt(one: Verdict) -> str:
+    if one in _NEITHER:
+        return "-"
+    if one is Verdict.PURGED:
+        return "settles"
+    return "clean" if one in _CLEAN else "unclean"
+
+
+def reactions() -> str:
+    """What a broker does about a state that names it."""
+    body = []
+    for row in rows():
+        failing = row.raises if row.raises == row.hangs else f"raises: {row.raises}; hangs: {row.hangs}"
+        hook = f"`{row.hooks}`" if row.hooks else "none"
+        body.append((row.state, row.this_broker, hook, row.returns, failing if row.hooks else "-"))
+    head = ("accepted state", "this broker is", "hook first", "then it writes", "if the hook raises or is late")
+    return table(head, body)
+
+
+def registry_record() -> str:
+    """A registry record as the engine writes it."""
+    return "```json\n" + json.dumps(_registry_example(), indent=2) + "\n```"
+
+
+@cache
+def _registry_example() -> dict:
+    log = TinyLog()
+    log.open()
+    log.wait(2)
+    return {**log.registry[-1]}
+
+
+def registry_fields() -> tuple[str, ...]:
+    """Names of the fields of a registry record."""
+    return tuple(_registry_example())
+
+
+def layers() -> str:
+    """The layers, from the contract that the import linter checks."""
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = next(one for one in found["tool"]["importlinter"]["contracts"] if one["id"] == "layers")
+    body = [
+        (number, f"`{name}`", _first_line(f"statechannel.{name}"))
+        for number, layer in enumerate(contract["layers"], 1)
+        for name in re.findall(r"\w+", layer)
+    ]
+    return table(("layer", "package", "what it is"), body)
+
+
+def _first_line(module: str) -> str:
+    try:
+        text = importlib.import_module(module).__doc__ or ""
+    except ModuleNotFoundError:
+        return "(comes later)"
+    return _sentence(text)
+
+
+def _sentence(text: str) -> str:
+    flat = " ".join(text.split("\n\n", maxsplit=1)[0].split())
+    return re.sub(r"\s*\((?:protocol|formats page)[^)]*\)", "", flat).rstrip(".")
+
+
+def core_modules() -> str:
+    """The modules of the core with the first sentence of each."""
+    core = importlib.import_module("statechannel.core")
+    names = sorted(one.name for one in pkgutil.iter_modules(core.__path__))
+    return table(("module", "what it is"), [(f"`{name}`", _first_line(f"statechannel.core.{name}")) for name in names])
+
+
+def command_list() -> str:
+    """Every command with the first sentence of its help."""
+    return table(("command", "what it does"), [(f"`{name}`", help_) for name, help_ in sorted(commands().items())])
+
+
+@cache
+def commands() -> dict[str, str]:
+    """Every command that can be called, with the first sentence of its help."""
+    found: dict[str, str] = {}
+    for entry in metadata.entry_points(group="statechannel.commands"):
+        try:
+            command = typer.main.get_command(entry.load())
+        except ModuleNotFoundError:
+            continue
+        _collect(f"statechannel {entry.name}", command, found)
+    return found
+
+
+def _collect(name: str, command: object, found: dict[str, str]) -> None:
+    below = getattr(command, "commands", {})
+    if not below:
+        found[name] = " ".join((command.help or "").split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+    for part, one in below.items():
+        _collect(f"{name} {part}", one, found)
+
+
+@cache
+def command_options() -> dict[str, set[str]]:
+    """Options of every command."""
+    found: dict[str, set[str]] = {}
+    for entry in metadata.entry_points(group="statechannel.commands"):
+        try:
+            command = typer.main.get_command(entry.load())
+        except ModuleNotFoundError:
+            continue
+        _collect_options(f"statechannel {entry.name}", command, found)
+    return found
+
+
+def _collect_options(name: str, command: object, found: dict[str, set[str]]) -> None:
+    own = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    found[name] = own | {"--help"}
+    for part, one in getattr(command, "commands", {}).items():
+        _collect_options(f"{name} {part}", one, found)
+
+
+def planted_bugs() -> str:
+    """The planted bugs of the simulator."""
+    importlib.import_module("statechannel.sim.runs")  # where they register themselves
+    body = [(f"`{one.name}`", one.level, one.what) for _, one in sorted(PLANTED.items())]
+    return table(("planted bug", "level", "what is wrong then"), body)
+
+
+def example_broker() -> str:
+    """The example that the README shows and the tests run."""
+    return "```python\n" + (ROOT / "design/examples/broker.py").read_text(encoding="utf-8").strip() + "\n```"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "state-diagram": state_diagram,
+    "moves": moves,
+    "forced": forced,
+    "verdicts": verdicts,
+    "reactions": reactions,
+    "registry-record": registry_record,
+    "layers": layers,
+    "core-modules": core_modules,
+    "commands": command_list,
+    "example-broker": example_broker,
+    "planted-bugs": planted_bugs,
+}

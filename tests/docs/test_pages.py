@@ -1,0 +1,147 @@
+"""What the pages name is there: tests, pages, commands, settings, make targets."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.settings.tree import groups
+from tests.docs.blocks import command_options
+from tests.docs.generate import ROOT, pages
+
+_TEST = re.compile(r"`((?:scenarios|kafka|unit|property|simulation|cli|docs)/[^`]+)`")
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_SETTING = re.compile(rf"`((?:{'|'.join(groups())})\.[a-z_]+)`")
+_BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def _read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def _named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def _functions(file: Path) -> frozenset[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_every_test_that_is_named_exists():
+    missing, seen = [], 0
+    for page in pages():
+        for name in _TEST.findall(_read(page)):
+            seen += 1
+            path, _, function = name.partition("::")
+            file = ROOT / "tests" / path
+            if not file.is_file() or (function and function not in _functions(file)):
+                missing.append(f"{_named(page)}: {name}")
+    assert not missing
+    assert seen > 40
+
+
+def test_every_row_of_the_failure_modes_names_a_test():
+    lines = [line for line in _read(ROOT / "design/failure-modes.md").splitlines() if line.startswith("| ")]
+    rows = [line for line in lines if not line.startswith(("| what fails", "| ---"))]
+    assert rows
+    assert [row for row in rows if not _TEST.search(row.split("|")[3])] == []
+
+
+def test_every_scenario_shows_a_failure_or_is_a_plain_flow():
+    named = set(_TEST.findall(_read(ROOT / "design/failure-modes.md")))
+    plain = {
+        "assignment_on_first_lookup",
+        "joiner_with_a_bundle_in_flight",
+        "lookups",
+        "namespace_create_delete",
+        "shutdown_one_of_three",
+        "split_evenly",
+        "split_k_way",
+        "transfer",
+        "transfer_deferred_lookup",
+        "unload",
+    }
+    there = {file.stem for file in (ROOT / "tests/scenarios").glob("*.txt")}
+    named = {Path(name).stem for name in named}
+    assert there - plain - named == set(), "add a row to design/failure-modes.md"
+
+
+@pytest.mark.parametrize("page", pages(), ids=_named)
+def test_links_lead_somewhere(page):
+    broken = [link for link in _LINK.findall(_read(page)) if not (page.parent / link).exists()]
+    assert broken == []
+
+
+def test_every_setting_that_is_named_exists():
+    known = {f"{group}.{name}" for group, kind in groups().items() for name in kind.model_fields}
+    unknown = {f"{_named(page)}: {name}" for page in pages() for name in _SETTING.findall(_read(page))}
+    assert {one for one in unknown if one.partition(": ")[2] not in known} == set()
+
+
+def _console_lines() -> list[tuple[str, str]]:
+    found = []
+    for page in pages():
+        for block in _BLOCK.findall(_read(page)):
+            found += [(_named(page), line[2:]) for line in block.splitlines() if line.startswith("$ ")]
+    return found
+
+
+def test_every_command_line_that_is_shown_has_its_command_and_options():
+    options = command_options()
+    wrong, seen = [], 0
+    for page, line in _console_lines():
+        if not line.startswith("statechannel "):
+            continue
+        seen += 1
+        words = line.split()
+        lengths = [n for n in range(2, len(words) + 1) if " ".join(words[:n]) in options]
+        if not lengths:
+            wrong.append(f"{page}: {line}")
+            continue
+        name = " ".join(words[: lengths[-1]])
+        wrong += [f"{page}: {line}: {one}" for one in words if one.startswith("-") and one not in options[name]]
+    assert wrong == []
+    assert seen >= 10
+
+
+def test_every_make_target_that_is_shown_exists():
+    targets = set(re.findall(r"^([a-z]+):", _read(ROOT / "Makefile"), re.MULTILINE))
+    shown = {line.split()[1] for _, line in _console_lines() if line.startswith("make ")}
+    assert shown
+    assert shown <= targets
+
+
+def test_first_two_commands_of_the_readme():
+    """A newcomer types these, in this order."""
+    shown = [line for page, line in _console_lines() if page == "README.md"]
+    assert shown[:2] == ["make demo", "make test"]
+
+
+def test_exit_codes_of_the_page_are_those_of_the_code():
+    rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", _read(ROOT / "design/cli.md"), re.MULTILINE)
+    assert [(int(number), name) for number, name in rows] == [(int(code), code.name) for code in ExitCode]
+
+
+def test_decisions_are_numbered_short_and_whole():
+    files = sorted((ROOT / "design/decisions").glob("*.md"))
+    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
+    for file in files:
+        text = _read(file)
+        assert len(text.splitlines()) <= 40, file.name
+        assert text.startswith(f"# {int(file.name[:4])}. "), file.name
+        for part in ("Context", "Decision", "Rejected", "Consequences"):
+            assert f"\n## {part}\n" in text, f"{file.name}: {part}"
+
+
+def test_pages_that_the_code_names_are_there():
+    missing = set()
+    for file in (ROOT / "statechannel").rglob("*.py"):
+        for name in re.findall(r"\bdesign/[\w/.-]+\.md", _read(file)):
+            if not (ROOT / name).exists():
+                missing.add(f"{file.relative_to(ROOT)}: {name}")
+    assert missing == set()

@@ -1,0 +1,93 @@
+"""The blocking face and the example of the README, on a real Kafka."""
+
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from statechannel.api import BlockingBrokerHooks, BlockingStateChannel, Done, Owned
+from tests.support.channels import make_settings
+from tests.support.kafka_lanes import Kafka
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "design" / "examples" / "broker.py"
+
+
+class Noting(BlockingBrokerHooks):
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, int]] = []
+
+    def on_own(self, bundle, generation) -> None:
+        self.calls.append(("on_own", bundle, generation))
+
+
+def test_blocking_face_does_everything(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    hooks = Noting()
+    with BlockingStateChannel.open(
+        settings, broker="b1", hooks=hooks, create_topics=True, join_timeout_s=60
+    ) as channel:
+        ticket = channel.create_namespace("public/default", 2)
+        assert isinstance(ticket.outcome(20), Done)
+        owner = channel.lookup("public/default/orders", 20)
+        assert isinstance(owner, Owned)
+        assert hooks.calls == [("on_own", owner.bundle, owner.generation)]
+        split = channel.split(owner.bundle).outcome(20)
+        assert isinstance(split, Done)
+        assert isinstance(channel.ticket(str(ticket)).outcome(5), Done)
+        states = []
+        for change in channel.changes(since={}):
+            states.append(str(change.state))
+            if change.state == "Deleted":
+                break
+        assert states == ["Active", "Assigning", "Assigned", "Splitting", "Deleted"]
+        assert channel.status()["mode"] == "normal"
+        assert len(channel.serving()) == 2
+    assert channel.stopped is not None
+    assert channel.stopped.clean
+
+
+def test_metrics_are_served_on_loopback(kafka: Kafka, topic_prefix: str) -> None:
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix, observe={"metrics_port": 0})
+    with BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=60) as channel:
+        channel.create_namespace("public/default", 2).outcome(20)
+        channel.lookup("public/default/orders", 20)
+        port = channel.status()["runtime"]["metrics_port"]
+        mode = f'statechannel_mode{{broker="b1",channel="{topic_prefix}",mode="normal"}} 1.0'
+        text, until_s = "", time.monotonic() + 10
+        while mode not in text and time.monotonic() < until_s:  # gauges follow within a second
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+    assert mode in text
+    assert f'statechannel_lookups_total{{answer="owned",broker="b1",channel="{topic_prefix}"}} 1.0' in text
+    assert "statechannel_oldest_debt_seconds" in text
+
+
+def test_thirty_line_example_owns_and_lets_go(kafka: Kafka, topic_prefix: str) -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 40
+    child = subprocess.Popen(
+        [sys.executable, str(EXAMPLE), "b1", kafka.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={"STATECHANNEL_CHANNEL__NAME": topic_prefix, "PATH": ""},
+    )
+    try:
+        assert child.stdout is not None
+        said: list[str] = []
+        for line in child.stdout:
+            said.append(line)
+            if line.startswith("Owned("):
+                break
+        assert any(line.startswith("open storage of public/default/") for line in said), said
+        assert any(line.startswith("serve public/default/") for line in said), said
+        child.send_signal(signal.SIGTERM)
+        rest = child.stdout.read()
+        assert child.wait(60) == 0, rest
+        assert "close public/default/" in rest
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()

@@ -1,0 +1,180 @@
+"""Three members of one channel in one process, on a real Kafka: every flow through the embedding API."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from statechannel.api import BrokerHooks, Done, NotFound, Owned, Rejected, Started, StateChannel, Ticket, Unowned
+from tests.support.channels import Recorder, make_settings
+from tests.support.kafka_lanes import Kafka
+
+NAMESPACE = "public/default"
+TOPIC = f"{NAMESPACE}/orders"
+
+
+class Trio:
+    """Three open channels and what their hooks were told."""
+
+    def __init__(self, settings) -> None:
+        self.settings = settings
+        self.channels: dict[str, StateChannel] = {}
+        self.hooks: dict[str, Recorder] = {}
+
+    async def add(self, stack: AsyncExitStack, broker: str, hooks: BrokerHooks | None = None) -> StateChannel:
+        recorder = hooks or Recorder()
+        channel = await stack.enter_async_context(
+            StateChannel.open(
+                self.settings,
+                broker=broker,
+                hooks=recorder,
+                listeners={"pulsar": f"pulsar://{broker}:6650"},
+                create_topics=True,
+                join_timeout_s=60,
+            )
+        )
+        self.channels[broker] = channel
+        self.hooks[broker] = recorder
+        return channel
+
+
+@pytest.fixture
+async def trio(kafka: Kafka, topic_prefix: str) -> AsyncIterator[Trio]:
+    found = Trio(make_settings(kafka.bootstrap_servers, topic_prefix))
+    async with AsyncExitStack() as stack:
+        for broker in ("b1", "b2", "b3"):
+            await found.add(stack, broker)
+        yield found
+
+
+async def done(ticket: Ticket) -> Done:
+    outcome = await ticket.outcome(20)
+    assert isinstance(outcome, Done), outcome
+    return outcome
+
+
+async def create(trio: Trio, bundles: int = 4) -> None:
+    """Create the namespace at one member and wait until every member has seen it."""
+    ticket = await trio.channels["b1"].create_namespace(NAMESPACE, bundles)
+    assert isinstance(await ticket.started(20), Started)
+    for channel in trio.channels.values():
+        assert (await done(channel.ticket(str(ticket)))).result == "created"
+
+
+async def test_first_lookup_assigns_and_every_member_agrees(trio: Trio) -> None:
+    await create(trio)
+    first = await trio.channels["b2"].lookup(TOPIC, 20)
+    assert isinstance(first, Owned), first
+    assert first.urls == {"pulsar": f"pulsar://{first.broker}:6650"}
+    for channel in trio.channels.values():
+        again = await channel.lookup(TOPIC, 20)
+        assert isinstance(again, Owned)
+        assert (again.broker, again.generation, again.bundle) == (first.broker, first.generation, first.bundle)
+    assert trio.channels[first.broker].serving()[first.bundle] == first.generation
+    await trio.hooks[first.broker].until(("on_serve", first.bundle, first.generation))
+    assert trio.hooks[first.broker].calls[:2] == [
+        ("on_own", first.bundle, first.generation),
+        ("on_serve", first.bundle, first.generation),
+    ]
+
+
+async def test_lookups_of_what_is_not_there(trio: Trio) -> None:
+    channel = trio.channels["b1"]
+    assert isinstance(await channel.lookup("no-namespace"), NotFound)
+    assert isinstance(await channel.lookup("public/absent/topic"), NotFound)
+    await create(trio)
+    assert isinstance(await channel.lookup(TOPIC, read_only=True), Unowned)
+
+
+async def test_transfer_names_the_destination_and_moves_the_bundle(trio: Trio) -> None:
+    await create(trio)
+    before = await trio.channels["b1"].lookup(TOPIC, 20)
+    assert isinstance(before, Owned)
+    destination = next(name for name in trio.channels if name != before.broker)
+    ticket = await trio.channels["b3"].transfer(TOPIC, destination, reason="test")
+    assert (await done(ticket)).result == "transferred"
+    after = await trio.channels["b1"].lookup(TOPIC, 20)
+    assert isinstance(after, Owned)
+    assert after.broker == destination
+    assert after.generation > before.generation
+    assert ("on_release", before.bundle, before.generation, destination) in trio.hooks[before.broker].calls
+    await trio.hooks[before.broker].until(("on_moved", before.bundle, destination))
+    # A ticket is nothing but its id: any member can tell how the operation ended.
+    assert (await done(trio.channels["b2"].ticket(str(ticket)))).result == "transferred"
+
+
+async def test_bad_destinations_are_refused_with_a_reason(trio: Trio) -> None:
+    await create(trio)
+    owner = await trio.channels["b1"].lookup(TOPIC, 20)
+    assert isinstance(owner, Owned)
+    for destination in (owner.broker, "nobody"):
+        outcome = await (await trio.channels["b1"].transfer(TOPIC, destination)).outcome(10)
+        assert isinstance(outcome, Rejected), outcome
+        assert outcome.detail
+
+
+async def test_unload_and_split(trio: Trio) -> None:
+    await create(trio, bundles=1)
+    owner = await trio.channels["b1"].lookup(TOPIC, 20)
+    assert isinstance(owner, Owned)
+    assert (await done(await trio.channels["b2"].unload(TOPIC))).result == "unloaded"
+    owner = await trio.channels["b1"].lookup(TOPIC, 20)
+    assert isinstance(owner, Owned)
+    assert (await done(await trio.channels["b2"].split(owner.bundle, parts=3))).result == "split"
+    child = await trio.channels["b3"].lookup(TOPIC, 20)
+    assert isinstance(child, Owned)
+    assert child.broker == owner.broker
+    assert child.bundle != owner.bundle
+    assert child.generation > owner.generation
+    outside = await (await trio.channels["b2"].split(child.bundle, at=[0xFFFFFFFF])).outcome(10)
+    assert isinstance(outside, Rejected), outside
+
+
+async def test_delete_namespace(trio: Trio) -> None:
+    await create(trio)
+    assert isinstance(await trio.channels["b1"].lookup(TOPIC, 20), Owned)
+    assert (await done(await trio.channels["b2"].delete_namespace(NAMESPACE))).result == "deleted"
+    assert isinstance(await trio.channels["b3"].lookup(TOPIC, 5), NotFound)
+
+
+async def test_changes_from_the_past_then_live(trio: Trio) -> None:
+    channel = trio.channels["b1"]
+    await create(trio)
+    assert isinstance(await channel.lookup(TOPIC, 20), Owned)
+    seen = []
+    async with asyncio.timeout(30):
+        async for change in trio.channels["b2"].changes(since={}):
+            seen.append(change)
+            if change.state == "Assigned":
+                break
+    assert [str(change.state) for change in seen] == ["Active", "Assigning", "Assigned"]
+    assert len(seen[0].derived) == 4
+    assert seen[1].operation == seen[2].operation
+    live = channel.changes()
+    follow = asyncio.ensure_future(anext(live))
+    await asyncio.sleep(0)
+    ticket = await channel.unload(TOPIC)
+    change = await asyncio.wait_for(follow, 20)
+    assert (str(change.state), change.operation) == ("Releasing", str(ticket))
+    await live.aclose()
+    resumed = trio.channels["b3"].changes(since={0: seen[-1].offset + 1})
+    change = await asyncio.wait_for(anext(resumed), 20)
+    assert str(change.state) == "Releasing"
+    await resumed.aclose()
+
+
+async def test_shutdown_hands_over_and_says_goodbye(trio: Trio) -> None:
+    await create(trio, bundles=6)
+    places = [f"{NAMESPACE}/topic-{number}" for number in range(60)]
+    owners = await asyncio.gather(*(trio.channels["b1"].lookup(place, 20) for place in places))
+    leaver = next(o.broker for o in owners if isinstance(o, Owned))
+    mine = trio.channels[leaver].serving()
+    assert mine
+    stopped = await trio.channels[leaver].shutdown(20)
+    assert (stopped.reason, stopped.exit_code) == ("closed", 0)
+    stayed = next(channel for broker, channel in trio.channels.items() if broker != leaver)
+    for bundle in mine:
+        owner = await stayed.lookup(bundle, 20, read_only=True)
+        assert isinstance(owner, Owned), owner
+        assert owner.broker != leaver

@@ -1,0 +1,86 @@
+"""The bulk of a replay takes in exactly what `View.read` takes in, record by record."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from statechannel.core.digest import digest
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.replay import read_many
+from statechannel.core.replica import Phase, Replica
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import View
+from tests.bench.records import LogMaker
+from tests.twin import loggen
+from tests.unit.core.against_twin import KNOBS, by_partition, debts_of, fingerprint, record_of, seeds
+
+CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(20)]
+
+
+def settled(view: View) -> dict[bytes, tuple[int, bool]]:
+    return {name: (key.settled, key.purged) for name, key in view.keys.items()}
+
+
+def one_by_one(partition: int, partitions: int, records: list[RecordRead]) -> View:
+    view = View(partition, partitions)
+    for record in records:
+        if view.read(record.offset, record.key, record.value).verdict is Verdict.UNSUPPORTED_FORMAT:
+            break
+    return view
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_bulk_and_single_records_end_alike(knobs: str, seed: int) -> None:
+    chance = random.Random(seed)
+    log = loggen.generate(seed, KNOBS[knobs])
+    for partition, lines in by_partition(log).items():
+        records = [record_of(line) for line in lines]
+        expected = one_by_one(partition, len(log.end_offsets), records)
+        view, position = View(partition, len(log.end_offsets)), 0
+        while position < len(records):
+            end = position + chance.randint(1, 40)
+            reached = read_many(view, records[position:], position, end)
+            if reached < min(end, len(records)):
+                break  # a newer format
+            position = reached
+        assert view.applied == expected.applied
+        assert fingerprint(view) == fingerprint(expected)
+        assert debts_of(view) == debts_of(expected)
+        assert settled(view) == settled(expected)
+        assert digest([view]) == digest([expected])
+
+
+def test_the_log_of_the_benchmark_is_what_it_says() -> None:
+    maker = LogMaker(6_000, namespaces=2, bundles=50)
+    records = [RecordRead(Topic.CHANNEL, 0, at, at, *body) for at, body in enumerate(maker.make())]
+    replica = Replica(0, 1, compaction_lag_s=3600, kept_records_max=10)
+    replica.opened(0.0, 0, len(records))
+    taken = replica.read_many(0.0, records)
+    assert taken == len(records) - 1
+    assert replica.phase is Phase.READING
+    replica.read(0.0, records[-1])
+    assert replica.caught_up
+    view = one_by_one(0, 1, records)
+    assert fingerprint(replica.view) == fingerprint(view)
+    assert settled(replica.view) == settled(view)
+    verdicts = [
+        View.read(scratch, record.offset, record.key, record.value).verdict
+        for scratch in [View(0, 1)]
+        for record in records
+    ]
+    assert verdicts.count(Verdict.ACCEPTED) == maker.expected.accepted
+    assert verdicts.count(Verdict.STALE_VERSION) == maker.expected.rejected
+    assert verdicts.count(Verdict.ASSERT_EQUAL) == maker.expected.asserts
+    assert verdicts.count(Verdict.CONTROL) == maker.expected.heartbeats
+
+
+def test_a_gap_and_a_newer_format_are_left_to_the_reader() -> None:
+    records = [RecordRead(Topic.CHANNEL, 0, at, 7, b"!heartbeat", b"{}") for at in (0, 1, 3)]
+    view = View(0, 1)
+    assert read_many(view, records, 0, 10) == 2
+    assert view.applied == 1
+    newer = RecordRead(Topic.CHANNEL, 0, 2, 7, b"t/ns", b'{"format":2}')
+    assert read_many(view, [newer], 2, 10) == 2
+    assert view.applied == 1

@@ -1,0 +1,110 @@
+"""The simulator in each test run: old failures, fresh seeds within a time, planted bugs, determinism."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from statechannel.sim.hunt import catch
+from statechannel.sim.planted import PLANTED
+from statechannel.sim.runner import Tally
+from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, Case, Result, parse_case, parse_ranges, ranges, run
+from statechannel.sim.shrink import shrink
+
+CORPUS = Path(__file__).with_name("corpus.txt")
+FRESH_S = {PROTOCOL: 10.0, ENGINE: 30.0}
+
+
+def corpus() -> list[Case]:
+    lines = [line.partition("#")[0].split() for line in CORPUS.read_text().splitlines()]
+    return [parse_case(words) for words in lines if words]
+
+
+def explain(result: Result) -> str:
+    return f"{result.kind}: {result.detail}\nreplay: {result.case.command()}"
+
+
+@pytest.mark.parametrize("case", corpus(), ids=lambda case: f"{case.level}-{case.seed}")
+def test_old_failure(case: Case) -> None:
+    result = run(case)
+    assert result.kind is None, explain(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_fresh_seeds(level: str, record_property) -> None:
+    """New seeds in each run: a bounded time, never the same ones twice."""
+    first = int(os.environ.get("SIMULATION_FIRST_SEED", time.time_ns() // 1_000_000_000))
+    tally = Tally(next_seed=first)
+    until_s = time.monotonic() + FRESH_S[level]
+    while time.monotonic() < until_s:
+        result = run(Case(level, tally.next_seed))
+        assert result.kind is None, explain(result)
+        tally.add([result])
+    record_property(f"fresh {level} seeds", f"{tally.runs} from {first}")
+    assert tally.runs >= 5
+    assert tally.counts[level]["joins completed"] > 0
+
+
+FAST = (
+    "base-unchecked", "children-at-version-one", "covers-ignored", "duplicate-taken-for-clean", "gap-ignored",
+    "last-one-wins", "paid-by-too-little", "version-reset", "no-assert-paid", "resumed-at-the-same-generation",
+    "serving-before-the-verdict", "stale-owner-on-time-out", "repair-died", "reaction-lost-at-the-switch",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_planted_bug_is_caught(name: str) -> None:
+    seeds, kind = catch(name, seeds_max=12)
+    assert seeds, f"{name} ({PLANTED[name].what}) was not caught"
+    assert kind
+
+
+def test_there_are_planted_bugs_enough() -> None:
+    assert len(PLANTED) >= 30
+    assert {plant.level for plant in PLANTED.values()} == set(LEVELS)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_same_seed_same_trace_whatever_the_hash_seed(level: str) -> None:
+    words = [sys.executable, "-m", "statechannel.sim", "--level", level, "--seed", "7", "--quiet", "--no-shrink"]
+    digests = set()
+    for hash_seed in ("0", "1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        answer = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
+        digests.add(next(line for line in answer.stdout.splitlines() if line.startswith("trace digest")))
+    assert len(digests) == 1
+
+
+def test_a_failing_case_shrinks_to_one_that_fails_alike() -> None:
+    seed = next(seed for seed in range(50) if run(Case(PROTOCOL, seed, plant="covers-ignored")).kind is not None)
+    found = run(Case(PROTOCOL, seed, plant="covers-ignored"))
+    small = shrink(found, limit_s=8.0)
+    assert small.kind == found.kind
+    assert small.lines
+    assert len(small.case.skip) > found.planned // 2
+    assert f"--seed {seed}" in small.case.command()
+    assert run(small.case).digest == small.digest
+
+
+def test_state_survives_a_resume(tmp_path: Path) -> None:
+    tally = Tally()
+    tally.add([run(Case(PROTOCOL, 1)), run(Case(PROTOCOL, 1, plant="strict-joiner"))])
+    tally.save(tmp_path / "state")
+    again = Tally.load(tmp_path / "state")
+    assert again == tally
+
+
+def test_ranges_round_trip() -> None:
+    numbers = frozenset({1, 2, 3, 7, 9, 10})
+    assert ranges(numbers) == "1-3,7,9-10"
+    assert parse_ranges(ranges(numbers)) == numbers
+    assert parse_ranges("") == frozenset()
+
+
+def test_a_wrong_option_is_refused() -> None:
+    with pytest.raises(ValueError, match="no option speed"):
+        parse_case(["engine", "3", "speed=9"])

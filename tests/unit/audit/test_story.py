@@ -1,0 +1,219 @@
+"""Gaps, histories and lost races, told from short logs whose every record is spelled out."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from statechannel.audit.history import History
+from statechannel.audit.operations import OperationsSeen
+from statechannel.audit.races import LostRaces, race_counts
+from statechannel.audit.story import Cause, End, Gap, Gaps, gap_fields
+from statechannel.core.auditor import audit_full
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.view import Judgement
+
+NAMESPACE = "t/n"
+BUNDLE = "t/n/0x00000000_0xffffffff"
+LOWER, UPPER = "0x00000000_0x80000000", "0x80000000_0xffffffff"
+
+
+class Log:
+    """Writes records with the right version and base, a second apart unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.records: list[RecordRead] = []
+        self._accepted: dict[str, tuple[int, str]] = {}
+        self.at_ms = 0
+
+    def write(self, key: str, state: str, *, by: str = "b1", after_ms: int = 1_000, **fields: Any) -> None:
+        version, base = self._accepted.get(key, (0, None))
+        offset = len(self.records)
+        value = {
+            "format": 1,
+            "kind": "proposal",
+            "id": f"id-{offset}",
+            "covers": offset - 1,
+            "by": {"broker": by, "incarnation": f"{by}-i"},
+            "version": version + 1,
+            "base": base,
+            "state": state,
+            "from": None,
+            "to": None,
+            **fields,
+        }
+        self.at_ms += after_ms
+        self.records.append(RecordRead(Topic.CHANNEL, 0, offset, self.at_ms, key.encode(), json.dumps(value).encode()))
+        if value["version"] == version + 1:
+            self._take(key, value, f"id-{offset}")
+
+    def _take(self, key: str, value: dict[str, Any], record_id: str) -> None:
+        self._accepted[key] = (value["version"], record_id)
+        for child in value.get("children", ()):
+            version = value["version"] + (state_is_split := value["state"] == "Deleted")
+            namespace = key.rpartition("/")[0] if state_is_split else key
+            self._accepted[f"{namespace}/{child}"] = (version, f"{record_id}/{child}")
+
+    def assigned(self, *, to: str = "b1") -> None:
+        self.write(NAMESPACE, "Active", children=["0x00000000_0xffffffff"])
+        self.write(BUNDLE, "Assigning", to=to)
+        self.write(BUNDLE, "Assigned", to=to, by=to)
+
+    def observe(self, *observers: Callable[[RecordRead, Judgement], None]) -> None:
+        def tell(record: RecordRead, judgement: Judgement) -> None:
+            for observer in observers:
+                observer(record, judgement)
+
+        audit_full(0, 1, self.records, tell)
+
+    def gaps(self) -> list[Gap]:
+        found = Gaps()
+        self.observe(found.observe)
+        return found.all()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_the_first_assignment_is_no_gap(log: Log) -> None:
+    log.assigned()
+    assert log.gaps() == []
+
+
+def test_a_transfer_is_a_gap_from_releasing_to_assigned(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2", operation="op", reason="load")
+    log.write(BUNDLE, "Assigning", **{"from": "b1"}, to="b2", after_ms=20)
+    log.write(BUNDLE, "Assigned", **{"from": "b1"}, to="b2", by="b2", after_ms=5)
+    (gap,) = log.gaps()
+    assert gap == Gap(
+        bundle=BUNDLE,
+        cause=Cause.TRANSFER,
+        partition=0,
+        start_offset=3,
+        start_ms=4_000,
+        before="b1",
+        why="transfer from b1 to b2 (load)",
+        operation="op",
+        end=End.ASSIGNED,
+        end_offset=5,
+        end_ms=4_025,
+        after="b2",
+    )
+    assert gap_fields(gap)["length_ms"] == 25
+
+
+def test_time_unassigned_on_request_is_told_apart(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"})
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"}, after_ms=10)
+    log.write(BUNDLE, "Assigning", to="b1", after_ms=60_000)
+    log.write(BUNDLE, "Assigned", to="b1", after_ms=7)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.end, gap.on_request_ms, gap.length_ms) == (Cause.UNLOAD, End.ASSIGNED, 60_000, 17)
+
+
+def test_taken_back(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2")
+    log.write(BUNDLE, "Assigned", to="b1", after_ms=30)
+    (gap,) = log.gaps()
+    assert (gap.end, gap.after, gap.length_ms) == (End.TAKEN_BACK, "b1", 30)
+
+
+def test_a_lost_owner_is_missing_since_it_was_last_heard(log: Log) -> None:
+    log.assigned()
+    lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 3_500}
+    log.write(BUNDLE, "Assigning", by="b2", to="b3", forced=True, lost=lost, after_ms=6_000)
+    log.write(BUNDLE, "Assigned", to="b3", by="b3", after_ms=4)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.start_ms, gap.end_ms, gap.before, gap.after) == (Cause.OWNER_LOST, 3_500, 9_004, "b1", "b3")
+    assert gap.repaired
+    assert gap.why == "b1 was lost, repaired by b2"
+
+
+@pytest.mark.parametrize(
+    "lost", [None, 7, {}, {"broker": 1, "last_heard_ms": 1}, {"broker": "b1", "last_heard_ms": "x"}]
+)
+def test_a_repair_that_does_not_say_who_was_lost_begins_with_its_record(log: Log, lost: object) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Assigning", by="b2", to="b3", forced=True, lost=lost)
+    log.write(BUNDLE, "Assigned", to="b3", by="b3", after_ms=4)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.start_ms, gap.length_ms) == (Cause.REPAIR, 4_000, 4)
+
+
+def test_a_repair_on_the_way_prolongs_the_gap_that_is_open(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2")
+    lost = {"broker": "b2", "incarnation": "x", "last_heard_ms": 1}
+    log.write(BUNDLE, "Assigning", by="b3", to="b3", forced=True, lost=lost)
+    log.write(BUNDLE, "Assigned", to="b3", by="b3")
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.start_ms, gap.length_ms, gap.repaired) == (Cause.TRANSFER, 4_000, 2_000, True)
+    assert "b2 was lost" in gap.why
+
+
+def test_a_split_is_no_gap_and_its_children_are_served(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Splitting", **{"from": "b1"})
+    log.write(BUNDLE, "Deleted", **{"from": "b1"}, children=[LOWER, UPPER])
+    assert log.gaps() == []
+    log.write(f"{NAMESPACE}/{LOWER}", "Releasing", **{"from": "b1"}, to="b2")
+    (gap,) = log.gaps()
+    assert (gap.bundle, gap.end, gap.end_ms, gap.length_ms) == (f"{NAMESPACE}/{LOWER}", End.OPEN, None, None)
+
+
+def test_a_deleted_namespace_ends_its_gaps(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"})
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"})
+    log.write(NAMESPACE, "Deleted", version=6)
+    (gap,) = log.gaps()
+    assert (gap.end, gap.length_ms, gap.on_request_ms) == (End.NAMESPACE_DELETED, 1_000, 1_000)
+
+
+def test_rejected_records_make_no_gap_but_a_lost_race(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, by="b2", version=2)
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, by="b2", version=9)
+    races = LostRaces(keep=1)
+    log.observe(races.observe)
+    assert log.gaps() == []
+    assert list(race_counts(races)) == [
+        {"reason": "stale-version", "writer": "b2", "winner": "b1", "count": 1},
+        {"reason": "version-gap", "writer": "b2", "winner": "b1", "count": 1},
+    ]
+    assert [race.offset for race in races.newest] == [4]
+
+
+def test_a_history_has_the_bundle_its_parents_and_its_namespace(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Splitting", **{"from": "b1"})
+    log.write(BUNDLE, "Deleted", **{"from": "b1"}, children=[LOWER, UPPER])
+    log.write(f"{NAMESPACE}/{UPPER}", "Releasing", **{"from": "b1"})
+    log.write(f"{NAMESPACE}/{LOWER}", "Releasing", **{"from": "b1"})
+    history = History(f"{NAMESPACE}/{LOWER}")
+    log.observe(history.observe)
+    assert [line.offset for line in history.lines] == [0, 1, 2, 3, 4, 6]
+    assert [line.note for line in history.lines if line.note] == ["1 children", "2 children"]
+    with pytest.raises(ValueError, match="neither a bundle nor a namespace"):
+        History("x")
+
+
+def test_operations_are_followed_to_their_end(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2", operation="op-1", flow="transfer")
+    log.write(BUNDLE, "Assigning", **{"from": "b1"}, to="b2", operation="op-1", flow="transfer")
+    seen = OperationsSeen()
+    log.observe(seen.observe)
+    assert (seen.known["op-1"].status, seen.times["op-1"].records) == ("running", 2)
+    log.write(BUNDLE, "Assigned", **{"from": "b1"}, to="b2", by="b2", operation="op-1", flow="transfer")
+    seen = OperationsSeen()
+    log.observe(seen.observe)
+    operation, times = seen.known["op-1"], seen.times["op-1"]
+    assert (operation.status, operation.result, operation.destination) == ("ended", "transferred", "b2")
+    assert (times.began_ms, times.changed_ms, times.by) == (4_000, 6_000, "b1")

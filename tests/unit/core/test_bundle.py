@@ -1,0 +1,152 @@
+"""Names and ring arithmetic against upstream's boundaries and a naive count."""
+
+from __future__ import annotations
+
+import zlib
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from statechannel.core import bundle
+from statechannel.core.keys import KeyState, Ring
+from tests.unit.core.against_twin import check_tiling
+
+FULL = 0xFFFFFFFF
+
+
+def test_four_bundles_have_upstreams_boundaries() -> None:
+    assert bundle.children_of(bundle.namespace_bounds(4)) == [
+        "0x00000000_0x40000000",
+        "0x40000000_0x80000000",
+        "0x80000000_0xc0000000",
+        "0xc0000000_0xffffffff",
+    ]
+    assert bundle.children_of(bundle.namespace_bounds(1)) == ["0x00000000_0xffffffff"]
+    assert bundle.children_of(bundle.namespace_bounds(3))[1] == "0x55555555_0xaaaaaaaa"
+
+
+@given(st.one_of(st.integers(1, 40), st.sampled_from([4096, 32_767, 32_768])))
+@settings(deadline=None)
+def test_bundles_of_a_new_namespace_tile_the_ring(count: int) -> None:
+    bounds = bundle.namespace_bounds(count)
+    assert len(bounds) == count + 1
+    check_tiling(pairwise(bounds))
+    assert bounds[:-1] == [2**32 // count * index for index in range(count)]
+    assert list(bundle.bounds_of(bundle.children_of(bounds)) or ()) == bounds
+
+
+@given(st.integers(0, FULL), st.integers(0, FULL), st.integers(1, 50))
+@settings(deadline=None)
+def test_even_parts_of_a_range(one: int, other: int, count: int) -> None:
+    lower, upper = min(one, other), max(one, other)
+    if upper - lower < count:
+        with pytest.raises(ValueError, match="too small"):
+            bundle.even_bounds(count, lower, upper)
+        return
+    bounds = bundle.even_bounds(count, lower, upper)
+    sizes = [right - left for left, right in pairwise(bounds)]
+    assert (bounds[0], bounds[-1], len(sizes)) == (lower, upper, count)
+    assert set(sizes[:-1]) <= {(upper - lower) // count}
+    assert 0 <= sizes[-1] - (upper - lower) // count < count
+
+
+@pytest.mark.parametrize("count", [-1, 0, 32_769])
+def test_numbers_of_bundles_out_of_bounds(count: int) -> None:
+    with pytest.raises(ValueError, match="32768"):
+        bundle.namespace_bounds(count)
+    with pytest.raises(ValueError, match="32768"):
+        bundle.even_bounds(count, 0, FULL)
+
+
+def test_halves_of_upstreams_bundle() -> None:
+    assert bundle.even_bounds(2, 0xC0000000, FULL) == [0xC0000000, 0xDFFFFFFF, FULL]
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.lists(st.integers(0, 20), max_size=4))
+@settings(deadline=None)
+def test_cuts_at_positions(one: int, other: int, positions: list[int]) -> None:
+    lower, upper = min(one, other), max(one, other)
+    inside = all(lower < position < upper for position in positions)
+    if positions and inside and len(set(positions)) == len(positions):
+        bounds = bundle.bounds_at(lower, upper, positions)
+        assert bounds == [lower, *sorted(positions), upper]
+    else:
+        with pytest.raises(ValueError, match="position"):
+            bundle.bounds_at(lower, upper, positions)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=5))
+@settings(deadline=None)
+def test_contiguous_children_have_bounds(ranges: list[tuple[int, int]]) -> None:
+    found = bundle.bounds_of([bundle.range_name(*pair) for pair in ranges])
+    fit = bool(ranges) and all(low < high for low, high in ranges)
+    fit = fit and all(left[1] == right[0] for left, right in pairwise(ranges))
+    assert (None if found is None else list(found)) == ([ranges[0][0], *(high for _, high in ranges)] if fit else None)
+
+
+@pytest.mark.parametrize("odd", ["x", "0x0_0x1", "0x00000000_0xFFFFFFFF", "0x00000000_0xffffffff\n", ""])
+def test_what_is_no_range(odd: str) -> None:
+    assert bundle.parse_range(odd) is None
+    assert bundle.bounds_of([odd]) is None
+
+
+@given(st.integers(0, FULL), st.integers(0, FULL))
+@settings(deadline=None)
+def test_names_of_ranges_and_back(lower: int, upper: int) -> None:
+    assert bundle.parse_range(bundle.range_name(lower, upper)) == (lower, upper)
+    key = bundle.bundle_key("t/n", lower, upper)
+    assert bundle.parse_key(key.encode()) == ("t/n", lower, upper)
+    assert bundle.is_bundle(key)
+    assert not bundle.is_namespace(key)
+    assert bundle.is_namespace("t/n")
+    assert not bundle.is_bundle("t/n")
+
+
+TOPICS = """
+persistent://t/ns/topic      | t/ns | persistent://t/ns/topic
+non-persistent://t/ns/topic  | t/ns | non-persistent://t/ns/topic
+t/ns/topic                   | t/ns | persistent://t/ns/topic
+t/ns/a/b c/é                 | t/ns | persistent://t/ns/a/b c/é
+t/ns                         | -    | -
+t/ns/                        | -    | -
+topic                        | -    | -
+http://t/ns/topic            | -    | -
+persistent://t/ns            | -    | -
+t t/ns/topic                 | -    | -
+"""
+
+
+@pytest.mark.parametrize("row", TOPICS.strip().splitlines())
+def test_topics(row: str) -> None:
+    topic, namespace, full_name = (part.strip() for part in row.split("|"))
+    assert bundle.split_topic(topic) == (None if namespace == "-" else (namespace, full_name))
+
+
+@given(st.text(max_size=40))
+@settings(deadline=None)
+def test_the_hash_of_a_topic_is_the_crc32_of_its_full_name(name: str) -> None:
+    assert bundle.topic_hash(name) == zlib.crc32(name.encode("utf-8"))
+
+
+def test_a_known_hash() -> None:
+    assert bundle.topic_hash("123456789") == 0xCBF43926  # the check value of CRC-32
+
+
+@given(st.text("ab/", min_size=1), st.integers(1, 100))
+@settings(deadline=None)
+def test_partition_of_a_namespace(namespace: str, partitions: int) -> None:
+    assert bundle.partition_of(namespace, partitions) == zlib.crc32(namespace.encode()) % partitions
+
+
+@given(st.sets(st.integers(1, FULL - 1), max_size=20), st.lists(st.integers(0, FULL), max_size=20))
+@settings(deadline=None)
+def test_the_bundle_that_a_hash_falls_into(cuts: set[int], places: list[int]) -> None:
+    ring = Ring("t/n", 1)
+    bounds = [0, *sorted(cuts), FULL]
+    for lower, upper in pairwise(bounds):
+        ring.live[lower] = KeyState("t/n", lower, upper)
+    for place in [*places, *bounds, *(bound - 1 for bound in bounds[1:])]:
+        naive = [key for key in ring.live.values() if key.lower <= place and (place < key.upper or key.upper == FULL)]
+        assert [ring.at(place)] == naive

@@ -1,0 +1,115 @@
+"""Changes come from accepted records only: whole logs, cleaned logs, slow consumers."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from statechannel.core import codec
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.runtime.changes import Change, ChangesError, LiveChanges, accepted_of, clean_points
+
+NS = "a/b"
+WHOLE = "0x00000000_0xffffffff"
+BUNDLE = f"{NS}/{WHOLE}"
+
+
+class Log:
+    """Writes well-formed records, one a call."""
+
+    def __init__(self) -> None:
+        self.records: list[RecordRead] = []
+
+    def put(self, key: str, **fields: object) -> str:
+        offset = len(self.records)
+        record_id = f"R{offset}"
+        by = {"broker": "b1", "incarnation": "i1"}
+        value = {"format": 1, "kind": "proposal", "id": record_id, "covers": offset - 1, "by": by, **fields}
+        self.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 + offset, key.encode(), orjson.dumps(value)))
+        return record_id
+
+    def flow(self) -> None:
+        """Create, assign; then one record that is rejected, and a heartbeat that vouches for all."""
+        ring = self.put(NS, version=1, base=None, state="Active", children=[WHOLE])
+        own = self.put(
+            BUNDLE,
+            version=2,
+            base=f"{ring}/{WHOLE}",
+            state="Assigning",
+            **{"from": None, "to": "b1", "operation": "op1", "flow": "assignment", "reason": "lookup"},
+        )
+        self.put(BUNDLE, version=2, base=f"{ring}/{WHOLE}", state="Assigning", **{"from": None, "to": "b2"})
+        self.put(BUNDLE, version=3, base=own, state="Assigned", **{"from": None, "to": "b1", "operation": "op1"})
+        self.heartbeat(3)
+
+    def heartbeat(self, clean_to: int) -> None:
+        self.put(codec.HEARTBEAT_KEY.decode(), kind="heartbeat", clean_to=clean_to)
+
+
+def changes(records: list[RecordRead], since: int = 0, oldest_kept_ms: int = 0) -> list[Change]:
+    return list(accepted_of(lambda: records, 0, 1, since, oldest_kept_ms))
+
+
+def test_only_accepted_records_with_all_that_they_say() -> None:
+    log = Log()
+    log.flow()
+    found = changes(log.records)
+    assert [(c.offset, str(c.state)) for c in found] == [(0, "Active"), (1, "Assigning"), (3, "Assigned")]
+    assert found[0].derived[0][:3] == (BUNDLE, "Unassigned", 1)
+    assert (found[1].operation, found[1].flow, found[1].reason, found[1].to) == ("op1", "assignment", "lookup", "b1")
+    assert found[1].timestamp_ms == 1_001
+    assert found[1].to_json()["from"] is None
+    assert orjson.loads(orjson.dumps(found[0].to_json()))["derived"][0]["state"] == "Unassigned"
+    assert changes(log.records, since=2) == found[2:]
+
+
+def test_a_cleaned_log_is_joined_and_tells_what_follows_a_clean_point() -> None:
+    log = Log()
+    log.flow()
+    owner = "R3"
+    log.put(BUNDLE, version=4, base=owner, state="Releasing", **{"from": "b1", "to": None})
+    cleaned = [record for record in log.records if record.offset != 1]
+    assert clean_points(cleaned, 0) == [3]
+    assert [str(c.state) for c in changes(cleaned, since=4)] == ["Releasing"]
+    with pytest.raises(ChangesError) as refused:
+        changes(cleaned, since=2)
+    assert "4" in refused.value.hint
+
+
+def test_points_that_are_too_old_or_before_a_gap_are_no_clean_points() -> None:
+    log = Log()
+    log.flow()
+    log.heartbeat(4)
+    assert clean_points(log.records, 0) == [3, 4]
+    assert clean_points(log.records, 1_004) == [4]
+    assert clean_points(log.records, 2_000) == []
+    assert clean_points([r for r in log.records if r.offset != 4], 0) == [4]
+
+
+def test_a_newer_format_ends_the_stream_with_a_reason() -> None:
+    log = Log()
+    log.flow()
+    log.put(BUNDLE, format=2)
+    with pytest.raises(ChangesError, match="format 2"):
+        changes(log.records)
+
+
+async def test_slow_consumer_gets_what_waits_and_then_a_clear_error() -> None:
+    log = Log()
+    log.flow()
+    live = LiveChanges()
+    slow, fast = live.watch(1), live.watch(10)
+    found = []
+    for read in log.records[:2]:
+        record = codec.decode(read.value or b"", namespace=read.offset == 0)
+        live.tell(record, read)  # type: ignore[arg-type]
+    found = [(await fast.next()).offset, (await fast.next()).offset]
+    assert found == [0, 1]
+    assert (await slow.next()).offset == 0
+    with pytest.raises(ChangesError, match="too slow"):
+        await slow.next()
+    waiting = asyncio.ensure_future(fast.next())
+    await asyncio.sleep(0)
+    live.interrupt(0)
+    with pytest.raises(ChangesError, match="joined again"):
+        await waiting

@@ -1,0 +1,206 @@
+"""The driver steps an engine: order of effects, time, back-pressure, failures. The engine here is a stand-in."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from statechannel.core.effects import Complete, Effect, Emit
+from statechannel.core.inputs import CommandReceived, Input, Now, RecordRead, Tick, Topic
+from statechannel.runtime.driver import Driver, DriverOptions
+from statechannel.runtime.inbox import Inbox
+
+
+class Scripted:
+    """An engine that notes what it is given and answers by a function."""
+
+    def __init__(self, answer: Callable[[Input], list[Effect]] = lambda _: []) -> None:
+        self.answer = answer
+        self.given: list[Input] = []
+        self.wake_at_s = float("inf")
+
+    def step(self, now: Now, given: Input) -> list[Effect]:
+        self.given.append(given)
+        if isinstance(given, Tick):
+            self.wake_at_s = float("inf")
+        return self.answer(given)
+
+
+def record(offset: int) -> RecordRead:
+    return RecordRead(Topic.CHANNEL, 0, offset, 0, b"k", b"v")
+
+
+class Bench:
+    """A driver around a scripted engine; the effects performed are noted."""
+
+    def __init__(self, engine: Scripted, **options: object) -> None:
+        self.performed: list[Effect] = []
+        self.failures: list[tuple[Exception, tuple[Input, ...]]] = []
+        self.changed = asyncio.Event()
+        self.driver = Driver(
+            engine,
+            perform=self.perform,
+            on_failure=lambda error, recent: self.failures.append((error, tuple(recent))),
+            options=DriverOptions(**options),  # type: ignore[arg-type]
+        )
+        self.driver.start()
+
+    def perform(self, effect: Effect) -> None:
+        self.performed.append(effect)
+        self.changed.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what it asks has no event
+            await asyncio.sleep(0)
+
+
+async def test_effects_are_performed_in_order_and_inputs_in_the_order_of_arrival() -> None:
+    engine = Scripted(lambda given: [Emit("first", {"of": given}), Emit("second", {"of": given})])
+    bench = Bench(engine)
+    inputs = [record(n) for n in range(1000)]
+    await asyncio.to_thread(bench.driver.inbox.offer, inputs)
+    await until(lambda: len(bench.performed) == 2000)
+    assert engine.given == inputs
+    assert [e.event for e in bench.performed[:4]] == ["first", "second", "first", "second"]  # type: ignore[union-attr]
+    assert bench.performed[3].facts["of"] == inputs[1]  # type: ignore[union-attr]
+    bench.driver.stop()
+
+
+async def test_an_input_from_a_thread_wakes_the_loop_at_once() -> None:
+    bench = Bench(Scripted(lambda _: [Emit("came")]), beat_s=30.0)
+    await asyncio.sleep(0.01)
+    began_s = time.monotonic()
+    threading.Thread(target=bench.driver.inbox.push, args=(record(0),)).start()
+    await asyncio.wait_for(bench.changed.wait(), 5)
+    assert time.monotonic() - began_s < 1.0
+    bench.driver.stop()
+
+
+async def test_time_comes_as_a_tick_when_the_engine_wants_it_also_under_load() -> None:
+    engine = Scripted()
+    engine.wake_at_s = time.monotonic() + 0.05
+    bench = Bench(engine, beat_s=30.0)
+    await until(lambda: any(isinstance(item, Tick) for item in engine.given))
+    engine.given.clear()
+    stop = threading.Event()
+
+    def flood() -> None:
+        offset = 0
+        while not stop.is_set():
+            bench.driver.inbox.offer([record(offset + n) for n in range(100)])
+            offset += 100
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    engine.wake_at_s = time.monotonic() + 0.05
+    try:
+        await until(lambda: any(isinstance(item, Tick) for item in engine.given))
+    finally:
+        stop.set()
+        bench.driver.stop()
+        await asyncio.to_thread(thread.join)
+
+
+async def test_other_callbacks_get_their_turn_while_much_is_stepped() -> None:
+    bench = Bench(Scripted(lambda _: time.sleep(0.0005) or []), slice_s=0.005)
+    bench.driver.inbox.offer([record(n) for n in range(2000)])
+    turns = 0
+    while len(bench.driver.inbox):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 3
+    bench.driver.stop()
+
+
+async def test_reader_is_held_back_while_the_inbox_is_full_and_let_go_at_the_end() -> None:
+    inbox = Inbox(10, lambda: None)
+    inbox.offer([record(n) for n in range(10)])
+    blocked = threading.Thread(target=inbox.offer, args=([record(10)],))
+    blocked.start()
+    await asyncio.to_thread(blocked.join, 0.1)
+    assert blocked.is_alive()
+    inbox.push(record(99))  # reports never wait
+    assert len(inbox) == 11
+    assert len(inbox.take(5)) == 5
+    await asyncio.to_thread(blocked.join, 5)
+    assert not blocked.is_alive()
+    inbox.offer([record(n) for n in range(11, 20)])
+    blocked = threading.Thread(target=inbox.offer, args=([record(20)],))
+    blocked.start()
+    inbox.close()
+    await asyncio.to_thread(blocked.join, 5)
+    assert not blocked.is_alive()
+    assert len(inbox) == 0
+
+
+async def test_one_wake_up_for_many_inputs() -> None:
+    woken = []
+    inbox = Inbox(100, lambda: woken.append(1))
+    for n in range(5):
+        inbox.push(record(n))
+    assert len(woken) == 1
+    assert len(inbox.take(100)) == 5
+    inbox.push(record(5))
+    assert len(woken) == 1  # whoever took is still at it and will ask again
+    assert len(inbox.take(100)) == 1
+    assert inbox.take(100) == []
+    inbox.push(record(6))
+    assert len(woken) == 2
+
+
+async def test_a_step_that_raises_stops_everything_and_leaves_evidence() -> None:
+    def answer(given: Input) -> list[Effect]:
+        if isinstance(given, RecordRead) and given.offset == 7:
+            raise ValueError("version 3 after 5")
+        return []
+
+    engine = Scripted(answer)
+    bench = Bench(engine, evidence=3)
+    bench.driver.inbox.offer([record(n) for n in range(20)])
+    await until(lambda: bool(bench.failures))
+    error, evidence = bench.failures[0]
+    assert str(error) == "version 3 after 5"
+    assert [item.offset for item in evidence] == [5, 6, 7]  # type: ignore[union-attr]
+    assert not bench.driver.running
+    bench.driver.inbox.push(record(30))
+    await asyncio.sleep(0.02)
+    assert engine.given[-1] == record(7)
+
+
+async def test_an_effect_that_raises_counts_as_a_failure_too() -> None:
+    failures: list[Exception] = []
+
+    def perform(_: Effect) -> None:
+        raise RuntimeError("no producer")
+
+    driver = Driver(
+        Scripted(lambda _: [Complete(1, None)]),  # type: ignore[arg-type]
+        perform=perform,
+        on_failure=lambda error, _: failures.append(error),
+    )
+    driver.start()
+    driver.inbox.push(CommandReceived(1, None))  # type: ignore[arg-type]
+    await until(lambda: bool(failures))
+    assert str(failures[0]) == "no producer"
+    assert not driver.running
+
+
+async def test_what_is_diverted_never_reaches_the_engine() -> None:
+    engine = Scripted()
+    kept: list[Input] = []
+
+    def divert(item: Input) -> bool:
+        if isinstance(item, RecordRead) and item.topic is Topic.REQUESTS:
+            kept.append(item)
+            return True
+        return False
+
+    driver = Driver(engine, perform=lambda _: None, on_failure=lambda *_: None, divert=divert)
+    driver.start()
+    request = RecordRead(Topic.REQUESTS, 0, 0, 0, b"k", b"v")
+    driver.inbox.offer([record(0), request, record(1)])
+    await until(lambda: len(engine.given) == 2)
+    assert kept == [request]
+    driver.stop()

@@ -1,0 +1,180 @@
+"""Hooks are never trusted to return: deadlines, order within a bundle, the guard against calling back."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from statechannel.core.effects import CallHook, Hook
+from statechannel.core.inputs import HookFinished
+from statechannel.runtime.hooks import (
+    BlockingBrokerHooks,
+    BrokerHooks,
+    HookReentryError,
+    HookRunner,
+    ThreadedHooks,
+    refuse_inside_hook,
+)
+
+
+def call(hook_id: int, hook: Hook = Hook.ON_OWN, bundle: str = "a/b/0x00000000_0xffffffff", deadline_s: float = 0.2):
+    return CallHook(hook_id, hook, bundle, 3, None, deadline_s)
+
+
+class Bench:
+    def __init__(self, hooks: BrokerHooks) -> None:
+        self.finished: list[HookFinished] = []
+        self.problems: list[str] = []
+        self.runner = HookRunner(
+            hooks,
+            feed=self.finished.append,  # type: ignore[arg-type]
+            urls_of=lambda broker: {"pulsar": f"pulsar://{broker}"},
+            on_problem=lambda _, error: self.problems.append(error),
+        )
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(5):
+            while len(self.finished) < count:  # noqa: ASYNC110 - a plain list is told
+                await asyncio.sleep(0.005)
+
+
+class Scripted(BrokerHooks):
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.gate = asyncio.Event()
+
+    async def on_own(self, bundle, generation) -> None:
+        self.log.append("own begins")
+        await self.gate.wait()
+        self.log.append("own ends")
+
+    async def on_release(self, bundle, generation, destination) -> None:
+        self.log.append("release")
+
+
+async def test_hooks_nobody_overrides_have_ended_already() -> None:
+    bench = Bench(BrokerHooks())
+    bench.runner.call(call(1))
+    assert bench.finished == [HookFinished(1, None)]
+    assert bench.runner.running == 0
+
+
+async def test_hooks_of_one_bundle_run_one_after_the_other_those_of_others_do_not_wait() -> None:
+    hooks = Scripted()
+    bench = Bench(hooks)
+    bench.runner.call(call(1, deadline_s=5))
+    bench.runner.call(call(2, Hook.ON_RELEASE, deadline_s=5))
+    bench.runner.call(call(3, Hook.ON_RELEASE, "a/b/0x00000000_0x10000000", deadline_s=5))
+    await bench.until(1)
+    assert bench.finished == [HookFinished(3, None)]
+    assert hooks.log == ["own begins", "release"]
+    hooks.gate.set()
+    await bench.until(3)
+    assert hooks.log == ["own begins", "release", "own ends", "release"]
+    assert bench.runner.running == 0
+
+
+async def test_a_hook_that_hangs_is_reported_at_its_deadline_even_if_it_swallows_cancellation() -> None:
+    class Stubborn(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            while not gate.is_set():
+                try:
+                    await gate.wait()
+                except asyncio.CancelledError:
+                    continue
+
+    gate = asyncio.Event()
+    bench = Bench(Stubborn())
+    bench.runner.call(call(1, deadline_s=0.05))
+    await bench.until(1)
+    assert "did not return within 0.05 s" in str(bench.finished[0].error)
+    assert bench.problems == [bench.finished[0].error]
+    gate.set()
+    await asyncio.sleep(0.01)
+    assert len(bench.finished) == 1  # its late end is not told again
+
+
+async def test_a_hook_behind_one_that_hangs_ends_at_its_own_deadline() -> None:
+    hooks = Scripted()
+    bench = Bench(hooks)
+    bench.runner.call(call(1, deadline_s=5))
+    bench.runner.call(call(2, Hook.ON_RELEASE, deadline_s=0.05))
+    bench.runner.call(call(3, Hook.ON_RELEASE, deadline_s=5))
+    await bench.until(1)
+    assert bench.finished[0].hook_id == 2
+    assert "was not called" in str(bench.finished[0].error)
+    assert hooks.log == ["own begins"]  # the third still waits for the first
+    hooks.gate.set()
+    await bench.until(3)
+    assert hooks.log == ["own begins", "own ends", "release"]
+
+
+async def test_a_hook_that_raises_is_reported_with_its_words() -> None:
+    class Broken(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            raise OSError("disk full")
+
+    bench = Bench(Broken())
+    bench.runner.call(call(4))
+    await bench.until(1)
+    assert bench.finished == [HookFinished(4, "on_own raised OSError: disk full")]
+
+
+async def test_on_moved_is_told_the_urls_and_nobody_waits_for_it() -> None:
+    told: list[tuple] = []
+
+    class Moved(BrokerHooks):
+        async def on_moved(self, bundle, owner, urls) -> None:
+            told.append((owner, dict(urls)))
+
+    bench = Bench(Moved())
+    bench.runner.call(CallHook(0, Hook.ON_MOVED, "a/b/0x00000000_0xffffffff", 3, "b2", 1.0))
+    await asyncio.sleep(0.01)
+    assert told == [("b2", {"pulsar": "pulsar://b2"})]
+    assert bench.finished == []
+
+
+async def test_guard_refuses_the_hook_itself_and_lets_its_tasks_through() -> None:
+    errors: list[Exception] = []
+    passed = asyncio.Event()
+
+    async def later() -> None:
+        refuse_inside_hook("lookup")
+        passed.set()
+
+    class Calling(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            try:
+                refuse_inside_hook("lookup")
+            except HookReentryError as error:
+                errors.append(error)
+            self.task = asyncio.create_task(later())
+
+    bench = Bench(Calling())
+    bench.runner.call(call(1))
+    await bench.until(1)
+    await asyncio.wait_for(passed.wait(), 5)
+    assert len(errors) == 1
+    refuse_inside_hook("lookup")  # outside of hooks nothing is refused
+
+
+async def test_plain_functions_run_in_threads_with_the_same_guard() -> None:
+    seen: list[object] = []
+
+    class Plain(BlockingBrokerHooks):
+        def on_own(self, bundle, generation) -> None:
+            seen.append(threading.current_thread().name)
+            with pytest.raises(HookReentryError):
+                refuse_inside_hook("lookup")
+            time.sleep(0.01)
+
+    hooks = ThreadedHooks(Plain())
+    bench = Bench(hooks)
+    bench.runner.call(call(1, deadline_s=5))
+    bench.runner.call(call(2, Hook.ON_SERVE))  # not overridden: not even a thread
+    assert bench.finished == [HookFinished(2, None)]
+    await bench.until(2)
+    assert bench.finished[1] == HookFinished(1, None)
+    assert str(seen[0]).startswith("statechannel-hook")
+    hooks.close()

@@ -1,0 +1,35 @@
+"""Every outcome survives JSON, and is one of three answers."""
+
+import orjson
+import pytest
+
+from statechannel.core import commands
+from statechannel.core.verdict import Verdict
+from statechannel.runtime.outcomes import Answer, answer_of, from_json, to_json
+
+CASES = [
+    (commands.Owned("t/n/0x0_0x1", "b1", 4, {"pulsar": "x"}, 1.5), Answer.ACCEPTED),
+    (commands.Unowned("b"), Answer.ACCEPTED),
+    (commands.BoundTo("b1"), Answer.ACCEPTED),
+    (commands.NotFound("no"), Answer.REJECTED),
+    (commands.Undetermined("timed-out", "d"), Answer.UNKNOWN),
+    (commands.Started("op", "b", 0, 3), Answer.ACCEPTED),
+    (commands.Done("op", "split", {"children": ("x", "y")}), Answer.ACCEPTED),
+    (commands.Rejected(Verdict.STALE_VERSION, "late", "id"), Answer.REJECTED),
+    (commands.Unknown("op", "d"), Answer.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("outcome", "answer"), CASES, ids=lambda case: type(case).__name__)
+def test_round_trip(outcome: commands.Outcome, answer: Answer) -> None:
+    assert answer_of(outcome) is answer
+    text = orjson.dumps(to_json(outcome))
+    back = from_json(orjson.loads(text))
+    assert type(back) is type(outcome)
+    assert to_json(back) == to_json(outcome)
+
+
+@pytest.mark.parametrize("found", [{}, {"outcome": "maybe"}, {"outcome": "done"}])
+def test_what_is_no_outcome_is_refused(found: dict) -> None:
+    with pytest.raises(ValueError, match="outcome"):
+        from_json(found)

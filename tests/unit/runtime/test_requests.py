@@ -1,0 +1,294 @@
+"""Desks of several brokers on one requests topic: one executes, replies are found, lost claimers are replaced."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+import pytest
+
+from statechannel.core.commands import (
+    AwaitOperation,
+    Command,
+    CreateNamespace,
+    Done,
+    Outcome,
+    Shutdown,
+    Split,
+    Started,
+    Transfer,
+)
+from statechannel.core.inputs import PartitionOpened, RecordRead, Topic
+from statechannel.runtime import request_record
+from statechannel.runtime.request_record import Reply, Request, RequestError, command_of, decode, encode
+from statechannel.runtime.requests import DeskOptions, RequestDesk
+
+BUNDLE = "a/b/0x00000000_0xffffffff"
+
+
+@dataclass
+class Around:
+    """One broker's picture of the cluster."""
+
+    broker: str
+    alive: dict[str, str]
+    incarnation: str = "i1"
+    leading: bool = False
+    acting: bool = True
+    owners: dict[str, str] = field(default_factory=dict)
+
+    def owner_of(self, name: str) -> str | None:
+        return self.owners.get(name)
+
+    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
+        return broker in self.alive and incarnation in (None, self.alive[broker])
+
+
+class World:
+    """A log in memory, read by every desk."""
+
+    def __init__(self, *brokers: str) -> None:
+        self.log: list[RecordRead] = []
+        self.alive = dict.fromkeys(brokers, "i1")
+        self.around = {broker: Around(broker, self.alive) for broker in brokers}
+        self.given: dict[str, list[tuple[Command, Callable[[Outcome], None]]]] = {broker: [] for broker in brokers}
+        self.desks = {broker: self.desk(broker) for broker in brokers}
+        self.read = dict.fromkeys(brokers, 0)
+        self.now_s = 0.0
+        self.time_ms = 1_000_000
+
+    def desk(self, broker: str, **options: int) -> RequestDesk:
+        desk = RequestDesk(
+            self.around[broker],
+            append=self.append,
+            submit=lambda command, tell: self.given[broker].append((command, tell)),
+            options=DeskOptions(**options),
+        )
+        desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, len(self.log)))
+        return desk
+
+    def append(self, identifier: str, value: bytes | None) -> None:
+        self.log.append(RecordRead(Topic.REQUESTS, 0, len(self.log), self.time_ms, identifier.encode(), value))
+
+    def ask(self, identifier: str, command: str, timeout_s: float = 30, **args: object) -> None:
+        self.append(identifier, encode(Request(identifier, command, 0, args, "test"), timeout_s=timeout_s))
+
+    def turn(self, *brokers: str) -> None:
+        """Each broker reads what is new, then looks at what is due."""
+        self.now_s += 0.1
+        for broker in brokers or tuple(self.desks):
+            desk = self.desks[broker]
+            while self.read[broker] < len(self.log):
+                desk.read(self.log[self.read[broker]])
+                self.read[broker] += 1
+            desk.review(self.now_s)
+
+    def turns(self, count: int = 4) -> None:
+        for _ in range(count):
+            self.turn()
+
+    def replies(self, identifier: str) -> list[Reply]:
+        found = [decode(record.value, 0) for record in self.log]
+        return [item for item in found if isinstance(item, Reply) and item.id == identifier]
+
+    def executions(self) -> dict[str, list[Command]]:
+        return {broker: [command for command, _ in given] for broker, given in self.given.items() if given}
+
+
+def test_the_owner_executes_and_the_reply_ends_it_everywhere() -> None:
+    world = World("b1", "b2", "b3")
+    for around in world.around.values():
+        around.owners[BUNDLE] = "b2"
+    world.around["b1"].leading = True
+    world.ask("op1", "transfer", name=BUNDLE, destination="b3")
+    world.turns()
+    assert world.executions() == {"b2": [Transfer(BUNDLE, "b3", "op1", 30.0)]}
+    world.given["b2"][0][1](Started("op1", BUNDLE, 0, 7))
+    command, tell = world.given["b2"][1]
+    assert isinstance(command, AwaitOperation)
+    assert command.operation == "op1"
+    tell(Done("op1", "transferred"))
+    world.turns()
+    assert [reply.outcome["result"] for reply in world.replies("op1")] == ["transferred"]
+    assert world.replies("op1")[0].outcome["answer"] == "accepted"
+    assert all(len(desk) == 0 for desk in world.desks.values())
+    world.ask("op1", "transfer", name=BUNDLE, destination="b3")  # the same id once more
+    world.turns()
+    assert len(world.given["b2"]) == 2
+
+
+def test_unowned_bundles_namespaces_and_lookups_are_the_leaders() -> None:
+    world = World("b1", "b2")
+    world.around["b2"].leading = True
+    world.ask("op1", "create-namespace", namespace="a/b", bundles=2)
+    world.ask("op2", "unload", name=BUNDLE)
+    world.ask("op3", "lookup", name="a/b/t")
+    world.turns()
+    assert list(world.executions()) == ["b2"]
+    assert world.given["b2"][0][0] == CreateNamespace("a/b", (0, 0x80000000, 0xFFFFFFFF), "op1", 30.0)
+    assert len(world.given["b2"]) == 3
+
+
+def test_two_that_think_they_lead_the_first_claim_in_the_log_wins() -> None:
+    world = World("b1", "b2")
+    for around in world.around.values():
+        around.leading = True
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.turns(6)
+    assert len(world.executions()) == 1
+
+
+def test_only_the_broker_addressed_shuts_down() -> None:
+    world = World("b1", "b2")
+    world.around["b1"].leading = True
+    world.ask("op1", "shutdown", broker="b2", budget_s=5)
+    world.turns()
+    assert world.executions() == {"b2": [Shutdown(5.0)]}
+
+
+def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
+    world = World("b1", "b2")
+    world.around["b1"].leading = True
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.turns()
+    assert list(world.executions()) == ["b1"]
+    world.alive["b1"] = "i2"  # a new process under the same id
+    del world.desks["b1"]
+    world.around["b2"].leading = True
+    world.turns()
+    assert list(world.executions()) == ["b1", "b2"]
+    # The claim of the lost one, arriving late, changes nothing.
+    late = request_record.Progress("op1", request_record.Stage.CLAIMED, "b1", "i1")
+    world.append("op1", encode(late))
+    world.turns()
+    assert len(world.given["b2"]) == 1
+
+
+def test_owner_that_died_the_leader_takes_over_the_question() -> None:
+    world = World("b1", "b2")
+    world.around["b1"].leading = True
+    for around in world.around.values():
+        around.owners[BUNDLE] = "b9"
+    world.ask("op1", "unload", name=BUNDLE)
+    world.turns()
+    assert list(world.executions()) == ["b1"]
+
+
+def test_ownership_that_changes_before_the_claim_is_looked_at_again() -> None:
+    world = World("b1", "b2")
+    for around in world.around.values():
+        around.owners[BUNDLE] = "b2"
+    world.around["b2"].acting = False
+    world.ask("op1", "split", name=BUNDLE, parts=4)
+    world.turns()
+    assert world.executions() == {}
+    for around in world.around.values():
+        around.owners[BUNDLE] = "b1"
+    world.turns()
+    assert world.executions() == {"b1": [Split(BUNDLE, "op1", 30.0, (), 4)]}
+
+
+def test_past_its_deadline_by_the_logs_clock_a_request_is_let_be() -> None:
+    world = World("b1")
+    world.around["b1"].acting = False
+    world.around["b1"].leading = True
+    world.ask("op1", "create-namespace", namespace="a/b", timeout_s=5)
+    world.turns()
+    assert len(world.desks["b1"]) == 1
+    world.desks["b1"].heard(world.time_ms + 6_000)
+    world.turns()
+    assert len(world.desks["b1"]) == 0
+    world.around["b1"].acting = True
+    world.turns()
+    assert world.executions() == {}
+
+
+def test_history_is_read_to_its_end_before_anything_is_done() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.append("op1", encode(Reply("op1", "b0", "i0", {"outcome": "done"})))
+    desk = world.desk("b1")
+    desk.read(world.log[0])
+    desk.review(1.0)
+    assert len(world.log) == 2  # no claim
+    desk.read(world.log[1])
+    desk.review(2.0)
+    assert len(desk) == 0
+
+
+def test_lost_appends_are_written_again_and_not_too_often() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    lost: list[bytes] = []
+    desk = RequestDesk(world.around["b1"], append=lambda _, value: lost.append(value), submit=lambda *_: None)
+    desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
+    world.ask("op1", "create-namespace", namespace="a/b")
+    desk.read(world.log[0])
+    for tenth in range(50):
+        desk.review(tenth / 10)
+    assert len(lost) == 3
+
+
+def test_bad_requests_get_a_reason_junk_gets_nothing() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    world.append("x", b"\xff")
+    world.append("x", None)
+    world.append("x", b'{"format":1,"kind":"request"}')
+    world.ask("op1", "dance")
+    world.ask("op2", "transfer", name=BUNDLE)
+    world.turns()
+    assert world.executions() == {}
+    assert world.desks["b1"].undecodable == 3
+    assert "dance" in world.replies("op1")[0].outcome["detail"]
+    assert "destination" in world.replies("op2")[0].outcome["detail"]
+    assert world.replies("op2")[0].outcome["answer"] == "rejected"
+
+
+def test_a_command_that_cannot_be_given_is_answered_and_the_desk_goes_on() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+
+    def refuse(command: Command, tell: Callable[[Outcome], None]) -> None:
+        raise RuntimeError("no room")
+
+    desk = RequestDesk(world.around["b1"], append=world.append, submit=refuse)
+    desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
+    world.desks["b1"] = desk
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.turns()
+    assert world.replies("op1")[0].outcome["reason"] == "internal-error"
+    assert len(desk) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("split", {"name": BUNDLE, "at": [1.5]}),
+        ("split", {"name": BUNDLE, "parts": True}),
+        ("create-namespace", {"namespace": "nope"}),
+        ("create-namespace", {"namespace": "a/b", "bundles": 0}),
+        ("lookup", {"name": "a/b/t", "read_only": "yes"}),
+        ("shutdown", {"broker": "b1", "budget_s": -1}),
+        ("unload", {}),
+    ],
+)
+def test_arguments_of_the_wrong_form_are_refused(command: str, args: dict) -> None:
+    with pytest.raises(RequestError):
+        command_of(Request("op1", command, 0, args, ""), 1.0)
+
+
+def test_records_are_plain_json_as_the_page_says() -> None:
+    request = Request("op1", "unload", 0, {"name": BUNDLE}, "cli@host")
+    assert orjson.loads(encode(request, timeout_s=5, at_ms=7)) == {
+        "format": 1,
+        "kind": "request",
+        "id": "op1",
+        "command": "unload",
+        "args": {"name": BUNDLE},
+        "timeout_s": 5,
+        "by": "cli@host",
+        "written_at_ms": 7,
+    }
+    claim = request_record.Progress("op1", request_record.Stage.CLAIMED, "b1", "i1", 4)
+    assert decode(encode(claim), 0) == claim

@@ -1,0 +1,51 @@
+"""Restarts are bounded, a standing loop is noticed, and evidence reaches the log."""
+
+import threading
+import time
+
+from structlog.testing import capture_logs
+
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.runtime.supervision import RestartPolicy, Restarts, Watchdog, log_evidence
+
+
+def test_back_off_doubles_is_bounded_and_gives_up() -> None:
+    restarts = Restarts(RestartPolicy(limit=4, window_s=60, first_wait_s=1, longest_wait_s=3))
+    assert [restarts.failed(float(n)) for n in range(5)] == [1, 2, 3, 3, None]
+    assert restarts.failed(200.0) == 1  # old failures are forgotten
+    assert restarts.total == 6
+
+
+def test_watchdog_sees_a_loop_that_stands_still_and_its_recovery() -> None:
+    beats = [0]
+    told: list[str] = []
+    stuck = threading.Event()
+
+    def on_stuck(stack: str) -> None:
+        told.append(stack)
+        stuck.set()
+
+    watchdog = Watchdog(lambda: beats[0], limit_s=0.1, on_stuck=on_stuck, loop_thread=threading.get_ident())
+    watchdog.start()
+    for _ in range(20):
+        beats[0] += 1
+        time.sleep(0.02)
+    assert not told
+    assert stuck.wait(5)
+    assert "test_watchdog_sees" in told[0]
+    beats[0] += 1
+    deadline_s = time.monotonic() + 5
+    while watchdog.stuck and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not watchdog.stuck
+    watchdog.close()
+
+
+def test_evidence_names_every_input_and_cuts_long_ones() -> None:
+    inputs = [RecordRead(Topic.CHANNEL, 0, 5, 0, b"k", b"x" * 5000), RecordRead(Topic.CHANNEL, 0, 6, 0, b"k", b"y")]
+    with capture_logs() as lines:
+        log_evidence(ValueError("broken"), inputs)
+    assert [line["event"] for line in lines] == ["evidence", "evidence", "invariant-violated"]
+    assert [line["place"] for line in lines[:2]] == [-2, -1]
+    assert len(lines[0]["input"]) < 2200
+    assert "offset=6" in lines[1]["input"]
