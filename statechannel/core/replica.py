@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from statechannel.core import codec
 from statechannel.core.joiner import Joiner
 from statechannel.core.replay import read_many
-from statechannel.core.replay import read_many
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
 
@@ -120,20 +119,6 @@ class Replica:
             return judgement
         self._advance(now_s)
         return None
-
-    def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
-        """Take in the first of these records as `read` would one by one; how many.
-
-        For the bulk of a replay: it stops before whatever ends this reader's phase, which `read` then takes.
-        """
-        if self.phase is not Phase.READING or self._joiner is not None or now_s - self._opened_at_s > self._half_lag_s:
-            return 0
-        before = self.position
-        self.position = read_many(self.view, records, before, self.end_offset - 1)
-        taken = self.position - before
-        if taken:
-            self.timestamp_ms = records[taken - 1].timestamp_ms
-        return taken
 
     def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
         """Take in the first of these records as `read` would one by one; how many.
