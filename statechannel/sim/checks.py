@@ -153,6 +153,7 @@ class Checks:
         if any(key.split(b"/0x")[0] not in misled for key in wrong):
             raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
         world.trace.count("cold starts that changed the truth")
+        world.clients.cold_start_changed_the_truth()
         for other in world.alive():
             if other is not process and other.engine.replicas[partition].caught_up:
                 other.end("a strict reader across a cold start")

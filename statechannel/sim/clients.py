@@ -100,6 +100,10 @@ class Clients:
         if key is None or key.state not in (State.ASSIGNED, State.SPLITTING) or key.generation != outcome.generation:
             raise Violation("answer", f"{process.name} names {outcome}, but holds {key!r}")
 
+    def cold_start_changed_the_truth(self) -> None:
+        """The loss that a cold start may bring: what was refused may count as accepted from here on (late copies too)."""
+        self._refused.clear()
+
     def accepted(self, operation: str, offset: int) -> None:
         """A record of an operation was accepted: nobody may have been told that it failed."""
         if operation in self._refused:
