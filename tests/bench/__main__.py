@@ -28,7 +28,7 @@ def main() -> None:
     given = parse_arguments()
     known: dict[str, Callable[[], Sequence[Figure]]] = {
         "replay": partial(replay.run, given.records, given.rounds),
-        "handoff": partial(handoff.run, given.transfers),
+        "handoff": lambda: [figure for members in (3, 2) for figure in handoff.run(given.transfers, members)],
         "memory": memory.run,
         "storm": partial(storm.run, min(given.rounds, 3)),
     }
