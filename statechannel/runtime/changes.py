@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.core import codec
@@ -243,7 +244,7 @@ class Past:
 
 
 def _portion(found: Iterator[Change]) -> list[Change]:
-    return [change for change, _ in zip(found, range(_CHUNK), strict=False)]
+    return list(islice(found, _CHUNK))
 
 
 # --- live -----------------------------------------------------------------------------------------------------------

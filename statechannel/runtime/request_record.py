@@ -173,11 +173,10 @@ def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Requ
     given = loaded.get("timeout_s")
     fits = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= TIMEOUT_MAX_S
     timeout_s = float(given) if fits and given is not None else DEFAULT_TIMEOUT_S
-    args = loaded.get("args")
-    by = loaded.get("by")
+    args, by, asked = loaded.get("args"), loaded.get("by"), loaded.get("command")
     request = Request(
         identifier,
-        str(loaded.get("command")),
+        asked if isinstance(asked, str) else "",
         timestamp_ms + int(timeout_s * 1000),
         args if isinstance(args, dict) else {},
         by if isinstance(by, str) else "",

@@ -7,7 +7,7 @@ import pytest
 
 from statechannel.core import codec
 from statechannel.core.inputs import RecordRead, Topic
-from statechannel.runtime.changes import Change, ChangesError, LiveChanges, accepted_of, clean_points
+from statechannel.runtime.changes import Change, ChangesError, LiveChanges, _portion, accepted_of, clean_points
 
 NS = "a/b"
 WHOLE = "0x00000000_0xffffffff"
@@ -113,3 +113,20 @@ async def test_slow_consumer_gets_what_waits_and_then_a_clear_error() -> None:
     live.interrupt(0)
     with pytest.raises(ChangesError, match="joined again"):
         await waiting
+
+
+def test_the_portions_in_which_the_past_is_read_leave_nothing_out() -> None:
+    log = Log()
+    before = log.put(NS, version=1, base=None, state="Active", children=[WHOLE])
+    base, version = f"{before}/{WHOLE}", 2
+    log_length = 1_200
+    while len(log.records) < log_length:
+        to = {"from": None, "to": None if version % 2 else "b1"}
+        state = "Unassigned" if version % 2 else "Assigning"
+        base = log.put(BUNDLE, version=version, base=base, state=state, forced=True, **to)
+        version += 1
+    found = accepted_of(lambda: log.records, 0, 1, 0, 0)
+    offsets: list[int] = []
+    while portion := _portion(found):
+        offsets += [change.offset for change in portion]
+    assert offsets == list(range(log_length))

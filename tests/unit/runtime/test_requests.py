@@ -292,3 +292,10 @@ def test_records_are_plain_json_as_the_page_says() -> None:
     }
     claim = request_record.Progress("op1", request_record.Stage.CLAIMED, "b1", "i1", 4)
     assert decode(encode(claim), 0) == claim
+
+
+def test_a_command_nested_as_deep_as_the_parser_allows_is_a_bad_request_and_kills_nobody() -> None:
+    value = b'{"format":1,"id":"deep","kind":"request","command":' + b"[" * 1_020 + b"]" * 1_020 + b"}"
+    found = decode(value, 1_000)
+    assert isinstance(found, Request)
+    assert "no command" in found.problem
