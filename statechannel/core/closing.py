@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from statechannel.core.engine import Engine
 
 
+MARKS_BEFORE_CLEANING = 1_000
+
+
 class ClosingMarks:
     """The marks that were read and have not expired."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._until_ms: dict[str, int] = {}
+        self._marks: dict[str, tuple[int, int]] = {}  # offset of the mark, and log time of its end
 
-    def read(self, key: bytes, value: bytes, timestamp_ms: int) -> None:
+    def read(self, key: bytes, value: bytes, offset: int, timestamp_ms: int) -> None:
         """Take a mark in; one that is malformed or too long is no mark."""
         name = key.removeprefix(CLOSING_PREFIX).decode(errors="replace")
         try:
@@ -30,19 +33,21 @@ class ClosingMarks:
         except (orjson.JSONDecodeError, AttributeError):
             return
         if type(for_ms) is int and 0 < for_ms <= self._engine.config.closing_mark_s * 1000:
-            self._until_ms[name] = timestamp_ms + for_ms
-
-    def forget(self, namespace: str) -> None:
-        """The namespace was deleted."""
-        self._until_ms.pop(namespace, None)
+            self._marks[name] = offset, timestamp_ms + for_ms
+            if len(self._marks) > MARKS_BEFORE_CLEANING:
+                self._marks = {ns: mark for ns, mark in self._marks.items() if mark[1] > timestamp_ms}
 
     def holds(self, namespace: str) -> bool:
         """Whether the namespace is being deleted."""
-        until_ms = self._until_ms.get(namespace)
-        if until_ms is None:
+        mark = self._marks.get(namespace)
+        if mark is None:
             return False
         engine = self._engine
-        if engine.replicas[engine.partition_of(namespace)].timestamp_ms >= until_ms:
-            del self._until_ms[namespace]
+        offset, until_ms = mark
+        key = engine.key(namespace)
+        # A record of the namespace that follows the mark deleted it, or created it anew; seen live or by a later join.
+        ended = key is not None and key.offset > offset
+        if ended or engine.replicas[engine.partition_of(namespace)].timestamp_ms >= until_ms:
+            del self._marks[namespace]
             return False
         return True

@@ -218,7 +218,7 @@ class Engine:
 
     def key(self, name: str) -> KeyState | None:
         """Accepted state of a namespace or bundle; None where it does not exist or nobody here may say."""
-        parts = parse_key(name.encode())
+        parts = parse_key(name.encode(errors="replace"))
         if parts is None:
             return None
         replica = self.replicas[self.partition_of(parts.namespace)]
@@ -415,7 +415,7 @@ class Engine:
                 if heartbeat.incarnation != self.identity.incarnation:
                     self.cold_start.heartbeat_read(event.partition)
         elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
-            self.closing_marks.read(event.key, event.value, event.timestamp_ms)
+            self.closing_marks.read(event.key, event.value, event.offset, event.timestamp_ms)
 
     def _judged(self, event: RecordRead, judgement: Judgement, replica: Replica) -> None:
         verdict, record, key = judgement.verdict, judgement.record, judgement.key
@@ -426,8 +426,6 @@ class Engine:
             self.proposals.read_back(event, judgement)
         if verdict is not Verdict.ACCEPTED:
             return
-        if key.is_namespace and key.state is State.DELETED:
-            self.closing_marks.forget(key.namespace)
         if record.from_ is not None and not record.forced:
             declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
             # An owner that could not resume unloads itself; the action is a hint that costs nothing if it is wrong.

@@ -23,7 +23,10 @@ class Place(NamedTuple):
 
 def place(name: str) -> Place | NotFound:
     """What a name means: a bundle key, or a topic."""
-    parts = parse_key(name.encode())
+    try:
+        parts = parse_key(name.encode())
+    except UnicodeEncodeError:  # a lone surrogate, as some JSON parsers let them through
+        return NotFound(f"{name!a} is not valid Unicode text")
     if parts is not None and not parts.is_namespace:
         return Place(parts.namespace, parts.lower, name)
     topic = split_topic(name)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from statechannel.core.view import View
 
 RUNNING, ENDED, FAILED = "running", "ended", "failed"
+REASON_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -260,7 +261,7 @@ class Operations:
             from_=found.to,
             to=to,
             children=children,
-            reason=command.reason,
+            reason=_sayable(command.reason),
         )
         self._propose(token, found.name, written)
 
@@ -437,6 +438,11 @@ class Operations:
             self._engine.complete(waiter.token, outcome)
         for deletion in list(self._deletions.values()):
             self._drive(deletion)
+
+
+def _sayable(reason: str | None) -> str | None:
+    """A caller's words as a record can hold them."""
+    return None if reason is None else reason[:REASON_MAX].encode(errors="replace").decode()
 
 
 def _ignore(_: Result) -> None:

@@ -142,8 +142,8 @@ class Proposals:
 
     def _write(self, key: KeyState, kind: Kind, fields: dict[str, Any], done: Callable[[Result], None]) -> str | None:
         engine = self._engine
-        if len(self._pending) >= engine.config.pending_max:
-            return None
+        if len(self._pending) >= engine.config.pending_max or fields["version"] > codec.MAX_INT:
+            return None  # the second: an import, or a hostile one, began at the end of all versions
         partition = engine.partition_of(key.namespace)
         record_id = self.new_id()
         value = codec.encode(
@@ -241,7 +241,12 @@ class Proposals:
             pending.seen[record.offset] = result
 
     def tick(self) -> None:
-        """End what can be known by now of records whose delivery report was an error."""
+        """End what can be known by now of records that were not read back as such, or whose report was an error."""
+        for pending in list(self._pending.values()):
+            replica = self._engine.replicas[pending.partition]
+            if 0 <= pending.offset <= replica.applied and self._engine.judges(pending.partition):
+                # It was read, and named neither us nor its id: nobody could decode it (an argument of no known form).
+                self._finish(pending, Result(Status.REJECTED, Verdict.UNDECODABLE, pending.offset))
         for pending in list(self._failed.values()):
             replica = self._engine.replicas[pending.partition]
             token, offset = self._delivered.get((pending.partition, pending.session), (-1, -1))
