@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import orjson
+
 from statechannel.core import codec
 from statechannel.core.bundle import parse_key
 from statechannel.core.keys import KeyState
@@ -13,6 +15,7 @@ from statechannel.core.replica import Phase
 
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
+    from statechannel.core.inputs import RecordRead
 
 
 class ColdStart:
@@ -28,6 +31,7 @@ class ColdStart:
         self._todo: dict[int, list[str]] = {}
         self._on_their_way: dict[int, set[str]] = {}
         self._waiting_since_s: float | None = None
+        self._others: dict[int, str] = {}  # who else started cold, by partition, until we have heard that it lives
         self.standing = False
 
     def heartbeat_read(self, partition: int) -> None:
@@ -35,6 +39,27 @@ class ColdStart:
         if self._engine.replicas[partition].phase is Phase.WAITING:
             self._waiting_since_s = None
             self.standing = False
+
+    def read(self, event: RecordRead) -> None:
+        """Somebody took what it read for the truth: who judged on has another history, and joins that one.
+
+        A forged mark must not send everybody back to the start, so its writer has to be a member.
+        """
+        engine = self._engine
+        replica = engine.replicas[event.partition]
+        writer = _cold_starter(event.value)
+        if replica.caught_up and writer is not None and writer != engine.identity.incarnation:
+            self._others[event.partition] = writer
+            self._join_others()
+
+    def _join_others(self) -> None:
+        """Start over where another member started cold."""
+        engine = self._engine
+        alive = {member.incarnation for member in engine.presence.members.alive.values()}
+        for partition in [p for p, writer in self._others.items() if writer in alive]:
+            writer = self._others.pop(partition)
+            if engine.replicas[partition].caught_up:
+                engine.start_over(partition, f"process {writer} took what it read for the truth (cold start)")
 
     def due(self) -> bool:
         """Whether nobody is caught up, nobody vouched for the log for long enough, and this process waits for it."""
@@ -52,6 +77,8 @@ class ColdStart:
     def tick(self) -> None:
         """Stand for leader when due; as leader, assume and assert."""
         engine = self._engine
+        if self._others:
+            self._join_others()
         if self.running:
             for partition in list(self.running):
                 self._continue(partition)
@@ -106,3 +133,14 @@ class ColdStart:
                 self._todo[partition].append(name)
 
         return done
+
+
+def _cold_starter(value: bytes | None) -> str | None:
+    """Incarnation that wrote a `!cold-start` record; None for whatever is not one."""
+    try:
+        loaded = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return None
+    writer = loaded.get("by") if isinstance(loaded, dict) else None
+    incarnation = writer.get("incarnation") if isinstance(writer, dict) else None
+    return incarnation if codec.is_broker_id(incarnation) else None

@@ -32,7 +32,6 @@ from statechannel.core.commands import (
 from statechannel.core.config import EngineConfig, Identity
 from statechannel.core.duties import Duties
 from statechannel.core.effects import (
-    Append,
     CallHook,
     Complete,
     Effect,
@@ -74,7 +73,7 @@ from statechannel.core.status import status_of
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
-    from statechannel.core.view import Judgement, View
+    from statechannel.core.view import Judgement
 
 TICK_INTERVAL_S = 0.2
 
@@ -211,10 +210,6 @@ class Engine:
     def partition_of(self, namespace: str) -> int:
         """The partition that holds a namespace."""
         return partition_of(namespace, self.config.partitions)
-
-    def owns_partition(self, view: View, name: str) -> bool:
-        """Whether a bundle's records lie in the partition of this view."""
-        return self.partition_of(name.rpartition("/")[0]) == view.partition
 
     def key(self, name: str) -> KeyState | None:
         """Accepted state of a namespace or bundle; None where it does not exist or nobody here may say."""
@@ -393,9 +388,9 @@ class Engine:
                 self.presence.read(event)
             return
         replica = self.replicas[event.partition]
-        before = replica.phase
         if event.key is not None and event.key[:1] == b"!":
             self._control_read(event)
+        before = replica.phase
         judgement = replica.read(self.now.mono_s, event)
         if judgement is not None:
             if before is Phase.CAUGHT_UP:
@@ -414,6 +409,8 @@ class Engine:
                 self.duties.heartbeat_read(event.partition)
                 if heartbeat.incarnation != self.identity.incarnation:
                     self.cold_start.heartbeat_read(event.partition)
+        elif event.key == codec.COLD_START_KEY:
+            self.cold_start.read(event)
         elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
             self.closing_marks.read(event.key, event.value, event.offset, event.timestamp_ms)
 
@@ -444,6 +441,13 @@ class Engine:
             self.perform(
                 CallHook(0, Hook.ON_MOVED, key.name, key.version, key.to, self.config.hook_deadline_s),
             )
+
+    def start_over(self, partition: int, why: str) -> None:
+        """Join a partition again from its beginning."""
+        replica = self.replicas[partition]
+        before = replica.phase
+        replica.start_over(why)
+        self._phase_changed(replica, before)
 
     def joined(self, replica: Replica) -> None:
         """A partition is judged from here on: act on everything in it that names this broker."""
@@ -492,6 +496,3 @@ class Engine:
     def status(self) -> dict[str, Any]:
         """How this process stands, as JSON-able values."""
         return status_of(self)
-
-
-__all__ = ["Append", "Engine", "Mode"]

@@ -41,5 +41,7 @@ class Lease:
         if lease_s is None:
             return 0.0
         forced_in = due is Due.RETURN and key.forced
-        takes_over = self._engine.config.take_over and due in (Due.RESUME, Due.GIVE_UP, Due.TAKE_BACK)
-        return lease_s if forced_in or takes_over else 0.0
+        inherits = due in (Due.RESUME, Due.GIVE_UP, Due.TAKE_BACK, Due.LET_GO) and not self._engine.reactions.serves(
+            key
+        )
+        return lease_s if forced_in or (self._engine.config.take_over and inherits) else 0.0

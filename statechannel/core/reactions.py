@@ -112,15 +112,18 @@ class Reactions:
 
     def view_replaced(self, view: View) -> None:
         """The partition was joined (again): act on every state that names this broker, exactly as if it were new."""
-        for name in [n for n in self.holdings if self._engine.owns_partition(view, n)]:
+        for name in [n for n in self.holdings if self._lies_in(view, n)]:
             self._settle(name, view.get(name))
-        for name in [n for n in self.tasks if self._engine.owns_partition(view, n)]:
+        for name in [n for n in self.tasks if self._lies_in(view, n)]:
             if view.get(name) is None:
                 self._discard(name)
         me = self._engine.identity.broker
         for key in view.live():
             if me in (key.from_, key.to):
                 self._react(key.name, key)
+
+    def _lies_in(self, view: View, name: str) -> bool:
+        return self._engine.partition_of(name.rpartition("/")[0]) == view.partition
 
     def _namespace_gone(self, namespace: str) -> None:
         prefix = namespace + "/"

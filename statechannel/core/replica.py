@@ -203,10 +203,11 @@ class Replica:
                 self._switch(heartbeat.clean_to)
 
     def _switch(self, clean_to: int) -> None:
-        kept, self._kept = self._kept, []
         joiner = self._joiner
-        if joiner is None:
+        if joiner is None or any(one.key == codec.COLD_START_KEY and one.offset - 1 > clean_to for one in self._kept):
+            # What lies between is to be read leniently: a heartbeat from after the cold start has to vouch for it.
             return
+        kept, self._kept = self._kept, []
         later = []
         for record in kept:
             if record.offset > clean_to:
@@ -257,6 +258,10 @@ class Replica:
         self.why = (
             f"offset {offset} of partition {self.partition} is written in format {newer_format}; upgrade to read on"
         )
+
+    def start_over(self, why: str) -> None:
+        """Join again: what was judged here is not what counts any more."""
+        self._start_over(why)
 
     def broken(self, why: str) -> None:
         """The adapter saw that the topic is not the one that was opened."""

@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from statechannel.core.bundle import parse_key
+from statechannel.core.replica import Phase
 from statechannel.core.verdict import Verdict
 from statechannel.sim.misleading import misleading
 from statechannel.sim.presence_checks import PresenceChecks
@@ -37,6 +38,7 @@ class Checks:
         self._since_full: dict[tuple[str, int], int] = {}
         self.operations: dict[str, int] = {}
         self.presence = PresenceChecks(world)
+        self._old_history: set[tuple[str, int]] = set()
 
     def appended(self, who: str, record: RecordRead) -> None:
         """The omniscient reader reads every record as it lands."""
@@ -115,6 +117,10 @@ class Checks:
         place = (process.name, record.partition)
         if not replica.caught_up:
             self._since_full.pop(place, None)
+            if replica.phase in (Phase.START_OVER, Phase.READING):
+                self._old_history.discard(place)
+            return
+        if place in self._old_history:
             return
         count = self._since_full.get(place, _FULL_CHECK_EVERY)
         if count >= _FULL_CHECK_EVERY:
@@ -154,8 +160,7 @@ class Checks:
             raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
         world.trace.count("cold starts that changed the truth")
         world.clients.cold_start_changed_the_truth()
-        for other in world.alive():
-            if other is not process and other.engine.replicas[partition].caught_up:
-                other.end("a strict reader across a cold start")
+        # Whoever reads on strictly holds another history, and has to start over when it comes to the cold start.
+        self._old_history |= {(other.name, partition) for other in world.alive() if other is not process}
         log = world.logs[partition]
         truth.rebase(deepcopy(view), log.entries[view.applied + 1 :])

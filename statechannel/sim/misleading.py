@@ -36,6 +36,8 @@ def _misleads(log: SimLog, truth: Truth, entry: RecordRead) -> bool:
     record = codec.decode(entry.value, namespace=key.is_namespace)
     if not isinstance(record, Record):
         return False
+    if entry.offset < key.offset:
+        return record.version >= key.version  # the accepted one comes later, but need not cover this one
     return _taken(record, key)
 
 

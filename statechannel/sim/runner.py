@@ -126,7 +126,9 @@ def run_seeds(
             tally.add(result)
             for level, seed, kind, detail in tally.failures[shown:]:
                 if len(tally.failures) <= FAILURES_SHOWN:
-                    console.print(f"[red]FAIL[/red] {level} seed {seed}: {kind}: {escape(detail[:300])}", highlight=False)
+                    console.print(
+                        f"[red]FAIL[/red] {level} seed {seed}: {kind}: {escape(detail[:300])}", highlight=False
+                    )
                     console.print(f"     {Case(level, seed).command()}", highlight=False)
             bar.update(task, advance=1, description=f"{len(tally.failures)} violations")
             now_s = time.monotonic()
