@@ -158,4 +158,8 @@ def decode_member(value: bytes | None) -> dict[str, Any] | None:
         return None
     if type(loaded.get("seq")) is not int or type(loaded.get("since")) is not int:
         return None
+    listeners = loaded.get("listeners")
+    # Handed on to clients as they are: nothing but text by name, however the record came about.
+    urls = listeners.items() if isinstance(listeners, dict) else ()
+    loaded["listeners"] = {protocol: url for protocol, url in urls if isinstance(url, str)}
     return loaded

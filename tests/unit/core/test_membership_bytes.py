@@ -1,0 +1,27 @@
+"""Registry heartbeats that are odd: what goes on to clients is text by name, or nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from statechannel.core.membership import Membership, decode_member
+
+HEAD = b'{"format":1,"kind":"member","broker":"z","incarnation":"i","seq":1,"since":0,"listeners":'
+
+
+@pytest.mark.parametrize(
+    ("listeners", "urls"),
+    [
+        (b'{"http":"http://z:80"}', {"http": "http://z:80"}),
+        (b'{"http":5,"x":null,"y":["q"],"pulsar":"pulsar://z"}', {"pulsar": "pulsar://z"}),
+        (b'{"a":' * 900 + b"1" + b"}" * 900, {}),  # nothing that answers a lookup could write this down
+        (b'"text"', {}),
+        (b"null", {}),
+    ],
+)
+def test_only_text_by_name_counts_as_listeners(listeners: bytes, urls: dict[str, str]) -> None:
+    info = decode_member(HEAD + listeners + b"}")
+    assert info is not None
+    member = Membership(6.0).heard(0.0, 0, 0, info)
+    assert member is not None
+    assert member.urls == urls
