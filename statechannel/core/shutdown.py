@@ -33,6 +33,7 @@ class Departure:
         self._deadline_s = 0.0
         self.on_their_way: dict[str, Chosen] = {}
         self._retry_at_s = 0.0
+        self._todo: list[str] = []
         self._goodbye_at_s: float | None = None
         self._left_behind = 0
 
@@ -60,19 +61,26 @@ class Departure:
             if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or engine.presence.goodbye_heard:
                 self._end()
             return
-        left = self._mine()
-        if left and now_s < self._deadline_s and engine.may_write and engine.caught_up:
-            if now_s >= self._retry_at_s:
-                self.on_their_way.clear()
-                self._retry_at_s = now_s + engine.config.retry_interval_s
-            self._hand_over(left)
+        idle = not self._todo and not self.on_their_way and not self._moving()
+        if now_s < self._retry_at_s and not idle:
             return
-        waiting = left and now_s < self._deadline_s
-        if waiting and engine.presence.announced and engine.caught_up:
+        # A walk over all bundles: at intervals, not for every record that is read back.
+        self._retry_at_s = now_s + engine.config.retry_interval_s
+        self.on_their_way.clear()
+        self._todo = self._mine()
+        left = len(self._todo)
+        if left and now_s < self._deadline_s and engine.presence.announced and engine.caught_up:
+            if engine.may_write:
+                self._hand_over()
             return
-        self._left_behind = len(left)
+        self._left_behind = left
         self._goodbye_at_s = now_s
         engine.presence.say_goodbye()
+
+    def _moving(self) -> int:
+        """Bundles that are on their way out of here."""
+        me = self._engine.identity.broker
+        return sum(1 for replica in self._engine.replicas for key in replica.view.in_flight if key.from_ == me)
 
     def _mine(self) -> list[str]:
         me = self._engine.identity.broker
@@ -84,14 +92,15 @@ class Departure:
                 found.extend(key.name for key in replica.view.live() if me in (key.owner, key.bound_for))
         return found
 
-    def _hand_over(self, names: list[str]) -> None:
+    def _hand_over(self) -> None:
         engine = self._engine
         me = engine.identity.broker
         window = engine.config.handover_window
-        moving = sum(1 for replica in engine.replicas for key in replica.view.in_flight if key.from_ == me)
-        for name in names:
+        moving = self._moving()
+        while self._todo:
             if moving + len(self.on_their_way) >= window:
                 return
+            name = self._todo.pop()
             key = engine.key(name)
             if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.on_their_way:
                 continue
@@ -112,7 +121,8 @@ class Departure:
     def _written(self, name: str) -> Callable[[Result], None]:
         def done(_: Result) -> None:
             self.on_their_way.pop(name, None)
-            self.tick()
+            if self.begun and self._engine.stopped is None and self._goodbye_at_s is None:
+                self._hand_over()
 
         return done
 
