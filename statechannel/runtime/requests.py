@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from statechannel.core.commands import AwaitOperation, Rejected, Started
+from statechannel.core.commands import AwaitOperation, Rejected, Started, Unknown
 from statechannel.runtime import outcomes, request_record
 from statechannel.runtime.request_record import Asked, Progress, Reply, Request, Stage
 
@@ -61,11 +61,15 @@ class DeskOptions:
         open_max: Requests without a reply that are kept; more are refused with a reply.
         remembered: Ended requests that are remembered, so that a repeated id is not executed again.
         repeat_s: A claim or reply that was not read back is written again after this long.
+        reply_max_bytes: A larger reply is replaced by one that says so.
+        linger_ms: A request is forgotten this long after its deadline, replied to or not.
     """
 
     open_max: int = 10_000
     remembered: int = 20_000
     repeat_s: float = 2.0
+    linger_ms: int = 300_000
+    reply_max_bytes: int = 500_000
 
 
 @dataclass(slots=True)
@@ -168,7 +172,10 @@ class RequestDesk:
         if not self._open or self._end_offset is None or self._position < self._end_offset:
             return
         for found in list(self._open.values()):
-            if found.reply is not None:
+            if found.request.deadline_ms + self._options.linger_ms < self._log_ms:
+                # Answered or not (a reply may be refused by Kafka for ever): nobody waits for it any more.
+                self._end(found.request.id)
+            elif found.reply is not None:
                 self._repeat(found, found.reply, now_s)
             elif found.request.deadline_ms < self._log_ms and not found.executing:
                 self._end(found.request.id)
@@ -231,11 +238,22 @@ class RequestDesk:
         self._answer(found, outcome, self._now_s)
 
     def _answer(self, found: _Open, outcome: Outcome, now_s: float) -> None:
-        around = self._around
-        facts = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome)}
-        found.reply = request_record.encode(Reply(found.request.id, around.broker, around.incarnation, facts))
+        try:
+            found.reply = self._encoded(found, outcome)
+        except (TypeError, ValueError, RecursionError) as error:
+            # One outcome that cannot be written must not stop a broker, nor every broker after it.
+            _log.error("reply-refused", operation=found.request.id, error=type(error).__name__)
+            found.reply = self._encoded(found, Unknown(found.request.id, "the outcome cannot be written as a reply"))
         found.sent_at_s = now_s
         self._append(found.request.id, found.reply)
+
+    def _encoded(self, found: _Open, outcome: Outcome) -> bytes:
+        around = self._around
+        facts = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome)}
+        reply = request_record.encode(Reply(found.request.id, around.broker, around.incarnation, facts))
+        if len(reply) > self._options.reply_max_bytes:
+            raise ValueError(f"a reply of {len(reply)} bytes")
+        return reply
 
     def _left_s(self, request: Request) -> float:
         return max(0.5, (request.deadline_ms - self._log_ms) / 1000)

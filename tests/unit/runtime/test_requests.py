@@ -299,3 +299,37 @@ def test_a_command_nested_as_deep_as_the_parser_allows_is_a_bad_request_and_kill
     found = decode(value, 1_000)
     assert isinstance(found, Request)
     assert "no command" in found.problem
+
+
+def nested(levels: int) -> object:
+    found: object = "x"
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("facts", [{"deep": nested(900)}, {"long": "x" * 600_000}], ids=["deep", "long"])
+def test_an_outcome_that_no_reply_can_hold_is_told_as_unknown(facts: dict) -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    world.ask("op1", "create-namespace", namespace="a/b", bundles=1)
+    world.turns()
+    world.given["b1"][0][1](Done("op1", "created", facts))
+    world.turns()
+    assert world.replies("op1")[0].outcome["answer"] == "unknown"
+    assert len(world.desks["b1"]) == 0
+
+
+def test_a_request_that_nobody_can_answer_is_forgotten_some_time_after_its_deadline() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    world.ask("op1", "create-namespace", namespace="a/b", bundles=1)
+    world.turns()
+    world.desks["b1"]._append = lambda _identifier, _value: None  # Kafka refuses the reply, again and again
+    world.given["b1"][0][1](Done("op1", "created"))
+    world.turns()
+    assert len(world.desks["b1"]) == 1
+    world.time_ms += 30_000 + DeskOptions().linger_ms + 1
+    world.append("other", b"junk")
+    world.turns()
+    assert len(world.desks["b1"]) == 0
