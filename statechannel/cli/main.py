@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from statechannel.cli.failures import guarded
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError, guarded
 from statechannel.errors import StateChannelError
 
 COMMANDS_GROUP = "statechannel.commands"
@@ -66,6 +67,9 @@ class LazyCommands(TyperGroup):
         given = list(sys.argv[1:] if args is None else args)
 
         def run() -> Any:
+            for word in given:
+                if not word.isascii() and word.encode(errors="replace") != word.encode(errors="surrogatepass"):
+                    raise CommandError(f"the argument {word!a} is not valid UTF-8", code=ExitCode.USAGE)
             return super(LazyCommands, self).main(
                 given, "statechannel", complete_var, False, windows_expand_args, **extra
             )

@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDTH_OF_NO_TERMINAL = 200
+# What brokers wrote into the log must not steer the terminal of whoever looks.
+_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd")
 
 
 class Output(StrEnum):
@@ -79,7 +81,7 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return str(value)
+    return str(value).translate(_CONTROLS)
 
 
 def say(text: str) -> None:

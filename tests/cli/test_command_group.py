@@ -13,6 +13,7 @@ from statechannel.audit.errors import AuditExitCode
 from statechannel.cli import main
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError, guarded
+from statechannel.cli.output import cell
 from statechannel.kafka.errors import KafkaExitCode
 from statechannel.runtime.exits import ExitCode as MemberExit
 from statechannel.settings.errors import BAD_SETTINGS
@@ -103,3 +104,13 @@ def test_verdicts_are_written_beside_the_answer(run: Callable[..., Result]) -> N
     stored = [json.loads(line) for line in Path("logs/junk-2.verdicts.jsonl").read_text().splitlines()]
     assert found == stored
     assert json.loads(result.stdout) == json.loads(Path("logs/expected.json").read_text())["junk-2.jsonl"]["audit"]
+
+
+def test_an_argument_that_is_no_unicode_is_wrong_usage_and_no_bug(run: Callable[..., Result]) -> None:
+    result = run("lookup", "tenant/ns/\udcff")
+    assert result.exit_code == ExitCode.USAGE
+    assert "is not valid UTF-8" in result.stderr
+
+
+def test_what_others_wrote_does_not_steer_the_terminal() -> None:
+    assert cell("a\x1b[31mb\x9bc") == "a\ufffd[31mb\ufffdc"
