@@ -98,4 +98,5 @@ def test_without_kafka_both_say_so_in_time() -> None:
         reading.span()
     with pytest.raises(AppendOutcomeUnknownError, match="may still appear") as caught:
         append_and_wait(settings, "t", 0, key=b"k", value=b"v", timeout_s=1.0)
-    assert "Connection refused" in str(caught.value)
+    said = str(caught.value)  # which of the two the client library reports first is its affair
+    assert "Connection refused" in said or "brokers are down" in said
