@@ -90,8 +90,12 @@ class ColdStart:
             if replica.phase is not Phase.WAITING:
                 continue
             through = replica.applied
+            names = replica.assume()[::-1]
+            if not replica.caught_up:  # a newer format was among what was kept aside
+                engine.phase_changed(replica, Phase.WAITING)
+                continue
             self.running[replica.partition] = through
-            self._todo[replica.partition] = replica.assume()[::-1]
+            self._todo[replica.partition] = names
             self._on_their_way[replica.partition] = set()
             engine.emit("cold-start.began", partition=replica.partition, through=through)
             self._continue(replica.partition)

@@ -366,7 +366,7 @@ class Engine:
         elif event.topic is Topic.CHANNEL:
             replica = self.replicas[event.partition]
             replica.opened(self.now.mono_s, event.first_offset, event.end_offset)
-            self._phase_changed(replica, Phase.CLOSED)
+            self.phase_changed(replica, Phase.CLOSED)
 
     def _position_reached(self, event: PositionReached) -> None:
         if event.topic is Topic.REGISTRY:
@@ -375,7 +375,7 @@ class Engine:
             replica = self.replicas[event.partition]
             before = replica.phase
             replica.reached(self.now.mono_s, event.position)
-            self._phase_changed(replica, before)
+            self.phase_changed(replica, before)
 
     def _partition_broken(self, event: PartitionBroken) -> None:
         if event.topic is Topic.CHANNEL:
@@ -399,7 +399,7 @@ class Engine:
                 # Replay: nothing is done about it, but what became of operations is remembered.
                 self.operations.accepted(judgement.record, judgement.key, event.partition, event.offset)
         if replica.phase is not before:
-            self._phase_changed(replica, before)
+            self.phase_changed(replica, before)
 
     def _control_read(self, event: RecordRead) -> None:
         if event.key == codec.HEARTBEAT_KEY:
@@ -425,13 +425,14 @@ class Engine:
             return
         if record.from_ is not None and not record.forced:
             declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
-            # An owner that could not resume unloads itself; the action is a hint that costs nothing if it is wrong.
             gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
-            if declined or gave_up:
+            if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
                 self.lookups.declined(key.name, record.from_)
         self.operations.accepted(record, key, event.partition, event.offset)
         self._moved(record.state, key)
         self.reactions.state_changed(replica.view, key)
+        if self.draining:
+            self.departure.go_on()
         self.lookups.recheck(key.name)
         self.emit("record.accepted", record=record, read=event)
 
@@ -447,7 +448,7 @@ class Engine:
         replica = self.replicas[partition]
         before = replica.phase
         replica.start_over(why)
-        self._phase_changed(replica, before)
+        self.phase_changed(replica, before)
 
     def joined(self, replica: Replica) -> None:
         """A partition is judged from here on: act on everything in it that names this broker."""
@@ -456,7 +457,8 @@ class Engine:
         self.proposals.view_replaced(replica.partition)
         self.reactions.view_replaced(replica.view)
 
-    def _phase_changed(self, replica: Replica, before: Phase) -> None:
+    def phase_changed(self, replica: Replica, before: Phase) -> None:
+        """A partition's reader came a step further, or fell back."""
         if replica.phase is before:
             return
         self.emit("replica.phase", partition=replica.partition, before=before, phase=replica.phase, why=replica.why)

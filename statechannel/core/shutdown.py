@@ -63,6 +63,7 @@ class Departure:
             return
         idle = not self._todo and not self.on_their_way and not self._moving()
         if now_s < self._retry_at_s and not idle:
+            self.go_on()
             return
         # A walk over all bundles: at intervals, not for every record that is read back.
         self._retry_at_s = now_s + engine.config.retry_interval_s
@@ -76,6 +77,18 @@ class Departure:
         self._left_behind = left
         self._goodbye_at_s = now_s
         engine.presence.say_goodbye()
+
+    def go_on(self) -> None:
+        """A bundle left, or its record came to nothing: there may be room in the window for another one."""
+        engine = self._engine
+        if (
+            self._todo
+            and engine.stopped is None
+            and self._goodbye_at_s is None
+            and engine.may_write
+            and engine.caught_up
+        ):
+            self._hand_over()
 
     def _moving(self) -> int:
         """Bundles that are on their way out of here."""
@@ -121,8 +134,7 @@ class Departure:
     def _written(self, name: str) -> Callable[[Result], None]:
         def done(_: Result) -> None:
             self.on_their_way.pop(name, None)
-            if self.begun and self._engine.stopped is None and self._goodbye_at_s is None:
-                self._hand_over()
+            self.go_on()
 
         return done
 
