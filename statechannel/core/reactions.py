@@ -115,8 +115,12 @@ class Reactions:
         for name in [n for n in self.holdings if self._lies_in(view, n)]:
             self._settle(name, view.get(name))
         for name in [n for n in self.tasks if self._lies_in(view, n)]:
-            if view.get(name) is None:
+            held = view.get(name)
+            if held is None:
                 self._discard(name)
+            else:
+                # It may have moved on unseen, to a state that asks nothing of this broker.
+                self._react(name, held)
         me = self._engine.identity.broker
         for key in view.live():
             if me in (key.from_, key.to):
