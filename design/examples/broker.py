@@ -29,8 +29,8 @@ async def main(broker: str, kafka: str) -> None:
         create_topics=True,
         kafka={"bootstrap_servers": kafka},
     ) as channel:
-        await (await channel.create_namespace("public/default", bundles=4)).started()
-        print(await channel.lookup("public/default/orders"), flush=True)
+        await (await channel.create_namespace("example/orders", bundles=4)).started()
+        print(await channel.lookup("example/orders/new"), flush=True)
         await leave.wait()
 
 

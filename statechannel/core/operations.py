@@ -155,9 +155,10 @@ class Operations:
         if operation is None or operation.status != RUNNING:
             return
         operation.status, operation.result, operation.changed_offset = status, result, offset
-        self._engine.emit(
-            "operation.ended", operation=operation_id, flow=operation.flow, bundle=operation.name, result=result
-        )
+        if self._engine.judges(operation.partition):  # not what a replay comes by
+            self._engine.emit(
+                "operation.ended", operation=operation_id, flow=operation.flow, bundle=operation.name, result=result
+            )
         for waiter in [w for w in self._waiters if w.operation == operation_id]:
             self._waiters.remove(waiter)
             self._engine.complete(waiter.token, self._outcome(operation))

@@ -6,12 +6,12 @@ is fixed here and refused from outside, so that no file can switch a guarantee o
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from statechannel.kafka.client_log import client_logger
 from statechannel.kafka.errors import ClientSettingRefusedError
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class ClientSettings:
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "topic.metadata.refresh.interval.ms": 30_000,
-            "logger": logging.getLogger("statechannel.kafka.client"),
+            "logger": client_logger,
         }
         return {
             **defaults,

@@ -40,6 +40,14 @@ _CODES = {
 }
 
 
+_HINTS = {
+    "id-in-use": "`statechannel brokers` shows who is alive; stop that process, choose another --id, or use --take-over.",
+    "replaced": "Nothing to do: the other process serves on under this id.",
+    "newer-format": "Upgrade this broker to the version that the others run.",
+    "topic-broken": "Look at the topic with `statechannel init`; a re-created or cut topic must not be read on.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """Why a member stopped.
@@ -69,7 +77,9 @@ class ChannelStoppedError(StateChannelError):
     def __init__(self, stopped: Stopped) -> None:
         super().__init__(
             f"The channel stopped ({stopped.reason}): {stopped.detail}",
-            hint="Start a new process once the reason is gone; what it owned is repaired by the others.",
+            hint=_HINTS.get(
+                stopped.reason, "Start a new process once the reason is gone; what it owned is repaired by the others."
+            ),
             exit_code=stopped.exit_code or ExitCode.STOPPED,
         )
         self.stopped = stopped

@@ -41,10 +41,10 @@ def test_example_owns_serves_and_lets_go(kafka: Kafka, topic_prefix: str, tmp_pa
     )
     try:
         said = _until(broker, "Owned(")
-        assert any(line.startswith("serve public/default/0x") for line in said), said
+        assert any(line.startswith("serve example/orders/0x") for line in said), said
         broker.send_signal(signal.SIGTERM)
         rest, _ = broker.communicate(timeout=60)
-        assert "close public/default/0x" in rest
+        assert "close example/orders/0x" in rest
         assert broker.returncode == 0
     finally:
         broker.kill()

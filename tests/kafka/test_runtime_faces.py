@@ -81,12 +81,12 @@ def test_thirty_line_example_owns_and_lets_go(kafka: Kafka, topic_prefix: str) -
             said.append(line)
             if line.startswith("Owned("):
                 break
-        assert any(line.startswith("open storage of public/default/") for line in said), said
-        assert any(line.startswith("serve public/default/") for line in said), said
+        assert any(line.startswith("open storage of example/orders/") for line in said), said
+        assert any(line.startswith("serve example/orders/") for line in said), said
         child.send_signal(signal.SIGTERM)
         rest = child.stdout.read()
         assert child.wait(60) == 0, rest
-        assert "close public/default/" in rest
+        assert "close example/orders/" in rest
     finally:
         if child.poll() is None:
             child.kill()
