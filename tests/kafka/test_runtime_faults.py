@@ -16,6 +16,7 @@ from statechannel.api import (
     Done,
     HookReentryError,
     Owned,
+    Rejected,
     StateChannel,
     Ticket,
     Undetermined,
@@ -233,7 +234,13 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
         assert isinstance(after, Owned), after
         assert (after.broker, after.generation, after.stale_age_s) == (before.broker, before.generation, None)
         other = "b2" if before.broker == "b1" else "b1"
-        assert (await done(await one.transfer(TOPIC, other))).result == "transferred"
+        # The destination accepts again from its next heartbeat on, some milliseconds after its mode is normal.
+        async with asyncio.timeout(20):
+            while isinstance(outcome := await (await one.transfer(TOPIC, other)).outcome(20), Rejected):
+                assert outcome.reason == "destination-not-accepting", outcome
+                await asyncio.sleep(0.05)
+        assert isinstance(outcome, Done)
+        assert outcome.result == "transferred"
 
 
 @pytest.mark.slow
