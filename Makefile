@@ -49,7 +49,7 @@ demo: setup ## Start Kafka and three brokers, move and split bundles, lose a bro
 	@$(BIN)/statechannel demo $(ARGS)
 
 test: check ## Checks, then every test (ends with pytest's summary line)
-	@$(PY) -m pytest -n 2 $(ARGS)
+	@$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: setup ## Style, types and layers: the fast part of `make test`
 	@$(BIN)/ruff format --check .
