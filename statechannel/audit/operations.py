@@ -20,6 +20,10 @@ class _Onlooker:
         self.config = EngineConfig(operations_max=operations_max)
         self.now = Now(0.0, 0)
 
+    def judges(self, partition: int) -> bool:  # noqa: ARG002 - it watches them all
+        """Nobody listens, so nothing is told."""
+        return False
+
     def emit(self, event: str, **facts: Any) -> None:
         """Nobody listens."""
 
