@@ -111,15 +111,15 @@ async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, 
     ):
         await create(first)
         await owners(first, BUNDLES)
-        moving = [asyncio.create_task(move(first, bundle)) for bundle in BUNDLES]
+        enough = asyncio.Event()
+        moving = [asyncio.create_task(move(first, bundle, enough)) for bundle in BUNDLES]
         await asyncio.sleep(1)
         await asyncio.to_thread(own_kafka.kill)
         await asyncio.sleep(3)
         await asyncio.to_thread(own_kafka.start)
         await settled(lambda: first.status()["mode"] == second.status()["mode"] == "normal", 60)
         await asyncio.sleep(1)
-        for task in moving:
-            task.cancel()
+        enough.set()
         acknowledged = [operation for done in await asyncio.gather(*moving) for operation in done]
         await settled(lambda: not audit_of(read_log(at, topic_prefix))[0].view.in_flight, 60)
         found = await owners(first, BUNDLES)
@@ -137,15 +137,13 @@ async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, 
             assert [broker for broker, held in serving.items() if bundle in held] == [owner.broker]
 
 
-async def move(channel: StateChannel, bundle: str) -> list[str]:
-    """Transfer it round and round until cancelled; returns the operations that were answered as done."""
+async def move(channel: StateChannel, bundle: str, enough: asyncio.Event) -> list[str]:
+    """Transfer it round and round until it is enough; returns the operations that were answered as done."""
     done: list[str] = []
-    try:
-        while True:
-            for broker in ("p", "s1", "s2"):
-                ticket = await channel.transfer(bundle, broker)
-                if isinstance(await ticket.outcome(30), Done):
-                    done.append(str(ticket))
-                await asyncio.sleep(0.05)
-    except asyncio.CancelledError:
-        return done
+    while not enough.is_set():
+        for broker in ("p", "s1", "s2"):
+            ticket = await channel.transfer(bundle, broker)
+            if isinstance(await ticket.outcome(30), Done):
+                done.append(str(ticket))
+            await asyncio.sleep(0.05)
+    return done
