@@ -19,11 +19,15 @@ from statechannel.core.commands import (
     Unknown,
     Unowned,
 )
+from statechannel.errors import StateChannelError
+from statechannel.runtime.arguments import ArgumentTypeError, ArgumentValueError
 from statechannel.runtime.changes import Change, ChangesError, Derived
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.runtime.hooks import BlockingBrokerHooks, BrokerHooks, HookReentryError
 
 __all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "BlockingBrokerHooks",
     "BlockingStateChannel",
     "BlockingTicket",
@@ -42,6 +46,7 @@ __all__ = [
     "Rejected",
     "Started",
     "StateChannel",
+    "StateChannelError",
     "Stopped",
     "Ticket",
     "Undetermined",

@@ -6,7 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from statechannel.api.channel import StateChannel, Ticket
-from statechannel.runtime.hooks import ThreadedHooks, refuse_inside_hook
+from statechannel.runtime import arguments
+from statechannel.runtime.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook
 from statechannel.runtime.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from statechannel.core.placement import Placement
     from statechannel.runtime.changes import Change
     from statechannel.runtime.exits import Stopped
-    from statechannel.runtime.hooks import BlockingBrokerHooks
     from statechannel.settings import Settings
 
 
@@ -75,6 +75,7 @@ class BlockingStateChannel:
         **groups: Mapping[str, Any],
     ) -> Self:
         """See `StateChannel.open`; hooks run in threads of their own."""
+        arguments.instance("hooks", hooks, BlockingBrokerHooks)
         loop = LoopThread(f"statechannel-{broker}")
         threaded = None if hooks is None else ThreadedHooks(hooks)
 

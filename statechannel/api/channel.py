@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ulid import ULID
 
 from statechannel.core import commands
-from statechannel.core.bundle import namespace_bounds
+from statechannel.core.bundle import MAX_CHILDREN, namespace_bounds
 from statechannel.core.commands import AwaitOperation, Started, Unknown
 from statechannel.core.digest import digest
+from statechannel.runtime import arguments
 from statechannel.runtime.assemble import Opened, open_member
 from statechannel.runtime.changes import Past
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
@@ -57,10 +58,13 @@ class Ticket:
             `Started`, or the end itself where it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
         """
         refuse_inside_hook("Ticket.started")
+        arguments.seconds("timeout_s", timeout_s)
         if self._begun is None:
             return await self.outcome(timeout_s)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._begun), timeout_s)
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with the answer.
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(self._begun)
         except TimeoutError:
             return Unknown(self.operation, f"no verdict on the first record within {timeout_s:g} s")
 
@@ -71,6 +75,7 @@ class Ticket:
             `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`.
         """
         refuse_inside_hook("Ticket.outcome")
+        arguments.seconds("timeout_s", timeout_s)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         if self._begun is not None:
@@ -134,6 +139,7 @@ class StateChannel:
             groups: Settings by group where no `settings` are given: `kafka={"bootstrap_servers": ...}`.
 
         Raises:
+            ArgumentTypeError, ArgumentValueError: An argument is wrong; the message says which, and what is wanted.
             SettingsError: A setting is wrong.
             KafkaAdapterError: Kafka is away, or the topics are missing or wrong.
             ChannelStoppedError: The id is in use, a newer format, ...; `stopped.reason` says which.
@@ -141,6 +147,19 @@ class StateChannel:
         """
 
         async def make() -> StateChannel:
+            arguments.check_opening(
+                hooks_class=BrokerHooks,
+                settings=settings,
+                broker=broker,
+                hooks=hooks,
+                listeners=listeners,
+                properties=properties,
+                flags={"persistent": persistent, "non_persistent": non_persistent, "create_topics": create_topics},
+                join_timeout_s=join_timeout_s,
+                placement=placement,
+                metrics_registry=metrics_registry,
+                on_stuck=on_stuck,
+            )
             found = settings if settings is not None else load(overrides=groups)
             identity = to_identity(
                 broker,
@@ -189,6 +208,7 @@ class StateChannel:
 
     async def transfer(self, name: str, to: str, *, reason: str | None = None) -> Ticket:
         """Hand a bundle, or a topic's bundle, over to a named broker."""
+        arguments.text("to", to)
         operation = _new_operation()
         return self._begin(commands.Transfer(name, to, operation, self._command_timeout_s, reason), operation)
 
@@ -200,21 +220,25 @@ class StateChannel:
     async def split(self, name: str, *, at: Sequence[int] = (), parts: int = 2, reason: str | None = None) -> Ticket:
         """Split a bundle at the given hashes, or evenly into `parts`."""
         operation = _new_operation()
-        command = commands.Split(name, operation, self._command_timeout_s, tuple(at), parts, reason)
+        positions = arguments.hashes("at", at)
+        command = commands.Split(name, operation, self._command_timeout_s, positions, parts, reason)
         return self._begin(command, operation)
 
     async def create_namespace(self, name: str, bundles: int = 4) -> Ticket:
         """Create a namespace with evenly divided bundles, as upstream divides them.
 
         Raises:
-            ValueError: Not 1 to 32,768 bundles.
+            ArgumentValueError: Not 1 to 32,768 bundles.
         """
+        arguments.text("name", name)
+        arguments.whole("bundles", bundles, 1, MAX_CHILDREN)
         operation = _new_operation()
         bounds = tuple(namespace_bounds(bundles))
         return self._begin(commands.CreateNamespace(name, bounds, operation, self._command_timeout_s), operation)
 
     async def delete_namespace(self, name: str) -> Ticket:
         """Close a namespace to lookups, unload its bundles, and delete it."""
+        arguments.text("name", name)
         operation = _new_operation()
         return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s), operation)
 
@@ -225,6 +249,7 @@ class StateChannel:
 
     def ticket(self, operation: str) -> Ticket:
         """The ticket of an operation that anybody began, also before a restart."""
+        arguments.text("operation", operation)
         return Ticket(self, operation)
 
     def _begin(self, command: Command, operation: str) -> Ticket:
@@ -249,6 +274,8 @@ class StateChannel:
             ChannelStoppedError: This member has stopped.
         """
         refuse_inside_hook("StateChannel.changes")
+        arguments.offsets("since", since)
+        arguments.whole("limit", limit, 1)
         watcher = self._host.live.watch(limit)
         ends = [replica.position for replica in self._host.engine.replicas]
         try:
@@ -312,6 +339,7 @@ class StateChannel:
         """
         refuse_inside_hook("StateChannel.shutdown")
         budget_s = self._settings.hooks.shutdown_budget_s if budget_s is None else budget_s
+        arguments.seconds("budget_s", budget_s)
         host = self._host
         if host.stopped is None:
             with contextlib.suppress(ChannelStoppedError):

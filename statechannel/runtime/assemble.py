@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core.engine import Engine
 from statechannel.core.inputs import Topic
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
-from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
+from statechannel.kafka.from_settings import to_client, to_topics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
 from statechannel.runtime.driver import DriverOptions
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
     from statechannel.core.config import Identity
     from statechannel.core.placement import Placement
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import ChannelTopics
     from statechannel.kafka.topics import TopicInfo
     from statechannel.runtime.hooks import BrokerHooks
     from statechannel.settings import Settings
@@ -51,29 +52,7 @@ def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
     Raises:
         ClientSettingRefusedError: A property that the design fixes, or no address at all.
     """
-    kafka, channel = settings.kafka, settings.channel
-    client = ClientSettings.from_sources(
-        bootstrap_servers=kafka.bootstrap_servers,
-        file=kafka.properties_file,
-        overrides=[f"{name}={value.get_secret_value()}" for name, value in kafka.properties.items()],
-        client_id=client_id,
-        tuning=ClientTuning(
-            delivery_timeout_ms=kafka.delivery_timeout_ms,
-            request_timeout_ms=kafka.request_timeout_ms,
-            session_timeout_ms=kafka.session_timeout_ms,
-            producer_queue_records=kafka.producer_queue_records,
-            fetch_queue_kib=kafka.fetch_queue_kib,
-        ),
-    )
-    lags = ChannelLags(
-        min_compaction_lag_ms=channel.min_compaction_lag_ms,
-        max_compaction_lag_ms=channel.max_compaction_lag_ms,
-        segment_ms=channel.segment_ms,
-        delete_retention_ms=channel.delete_retention_ms,
-        min_cleanable_dirty_ratio=channel.min_cleanable_dirty_ratio,
-        segment_bytes=channel.segment_bytes,
-    )
-    return Access(client, ChannelTopics(channel.name, lags))
+    return Access(to_client(settings, client_id=client_id), to_topics(settings))
 
 
 async def open_member(

@@ -35,7 +35,7 @@ from statechannel.core.inputs import (
     Topic,
 )
 from statechannel.core.presence import Mode
-from statechannel.runtime import outcomes
+from statechannel.runtime import arguments, outcomes
 from statechannel.runtime.changes import LiveChanges
 from statechannel.runtime.collector import ReplayCalm
 from statechannel.runtime.driver import Driver, DriverOptions
@@ -226,6 +226,8 @@ class Host:
         """Give a command to the engine.
 
         Raises:
+            ArgumentTypeError: Something in the command is of the wrong type.
+            ArgumentValueError: Something in the command is out of its bounds or of the wrong form.
             ChannelStoppedError: This member has stopped, or too many commands wait.
         """
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -238,6 +240,7 @@ class Host:
         return future
 
     def _give(self, command: Command, tell: Callable[[Outcome], None]) -> None:
+        arguments.check(command)
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
         if len(self._waiting) >= self.options.commands_max:

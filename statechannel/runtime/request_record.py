@@ -11,6 +11,8 @@ import orjson
 
 from statechannel.core import commands
 from statechannel.core.bundle import is_namespace, namespace_bounds
+from statechannel.runtime import arguments
+from statechannel.runtime.arguments import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +142,7 @@ def decode(value: bytes | None, timestamp_ms: int) -> Request | Progress | Reply
         loaded = orjson.loads(value)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(loaded, dict) or loaded.get("format") != FORMAT:
+    if not isinstance(loaded, dict) or type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
         return None
     identifier = loaded.get("id")
     if not isinstance(identifier, str) or _ID.fullmatch(identifier) is None:
@@ -194,11 +196,19 @@ def command_of(request: Request, timeout_s: float) -> Command:
     Raises:
         RequestError: Unknown command, or an argument that is missing or of the wrong form.
     """
-    args, operation = request.args, request.id
     try:
         asked = Asked(request.asked)
     except ValueError:
         raise RequestError(f"no command is called {request.asked!r}; known: {', '.join(Asked)}") from None
+    command = _command(asked, request.args, request.id, timeout_s)
+    try:
+        arguments.check(command)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise RequestError(str(error)) from None
+    return command
+
+
+def _command(asked: Asked, args: Mapping[str, Any], operation: str, timeout_s: float) -> Command:
     match asked:
         case Asked.LOOKUP:
             return commands.Lookup(_text(args, "name"), timeout_s, _flag(args, "read_only"))
@@ -257,9 +267,8 @@ def _whole_numbers(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
 
 
 def _bounds(args: Mapping[str, Any]) -> tuple[int, ...]:
-    given = _whole_numbers(args, "bounds")
-    if given:
-        return given
+    if "bounds" in args:
+        return _whole_numbers(args, "bounds")
     try:
         return tuple(namespace_bounds(_whole(args, "bundles", 4)))
     except ValueError as error:

@@ -1,0 +1,61 @@
+"""A member of the channel without Kafka: a real engine and host on a log that swallows what is written."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from statechannel.api import StateChannel
+from statechannel.core.engine import Engine
+from statechannel.runtime.assemble import Opened, access
+from statechannel.runtime.exits import Stopped
+from statechannel.runtime.hooks import BrokerHooks
+from statechannel.runtime.host import Host, HostOptions
+from statechannel.runtime.metrics import Metrics
+from statechannel.settings import Settings, load, to_engine, to_identity
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+
+class SilentLog:
+    """Never answers: like a Kafka that takes everything and tells nothing."""
+
+    def start(self, inbox: object, on_end: object) -> None:
+        self.inbox = inbox
+
+    def append(self, effect: object) -> None: ...
+
+    def restart_reading(self, topic: object, partition: int) -> None: ...
+
+    def stand(self, *, stand: bool) -> None: ...
+
+    def close(self, timeout_s: float) -> bool:
+        return True
+
+
+def lone_settings() -> Settings:
+    return load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+
+
+@contextlib.asynccontextmanager
+async def lone_host(
+    log: SilentLog | None = None, options: HostOptions | None = None, on_stuck: Callable[[], None] | None = None
+) -> AsyncIterator[Host]:
+    """A host that has not caught up, and never will."""
+    engine = Engine(to_identity("b1"), to_engine(lone_settings()), None)
+    host = Host(engine, log or SilentLog(), BrokerHooks(), Metrics("test", "b1"), options=options, on_stuck=on_stuck)
+    host.start()
+    try:
+        yield host
+    finally:
+        host.stop(Stopped("closed", "the test is over"))
+        await host.wait_stopped()
+
+
+@contextlib.asynccontextmanager
+async def lone_channel() -> AsyncIterator[StateChannel]:
+    """Its face."""
+    settings = lone_settings()
+    async with lone_host() as host:
+        yield StateChannel(Opened(host, access(settings), 1, 3600.0), settings)
