@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
@@ -18,45 +19,69 @@ if TYPE_CHECKING:
     from statechannel.core.inputs import RecordRead
 
 
+@dataclass(slots=True)
+class Run:
+    """The cold start of one partition, from the moment its view is assumed until the mark is read back.
+
+    Attributes:
+        through: Offset through which the log was read when it was taken for the truth.
+        todo: Keys still to be asserted, the next one last.
+        on_their_way: Keys whose assert is not judged yet.
+        marked: `!cold-start` was written, and no error was reported.
+    """
+
+    through: int
+    todo: list[str]
+    on_their_way: set[str] = field(default_factory=set)
+    marked: bool = False
+
+
 class ColdStart:
     """Decides whether a cold start is due, and carries it out key by key.
 
+    Nobody acts on an assumed view before its mark is in the log: until then a caught-up member that was only paused may
+    still be heard, and then its history is the one that counts.
+
     Attributes:
-        running: Partitions whose keys are still being asserted.
+        running: Partitions whose mark was not read back yet.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.running: dict[int, int] = {}
-        self._todo: dict[int, list[str]] = {}
-        self._on_their_way: dict[int, set[str]] = {}
+        self.running: dict[int, Run] = {}
         self._waiting_since_s: float | None = None
-        self._others: dict[int, str] = {}  # who else started cold, by partition, until we have heard that it lives
+        self._others: dict[int, str] = {}  # who else started cold, by partition, until we have heard of it
         self.standing = False
 
     def heartbeat_read(self, partition: int) -> None:
-        """Where this process waits, a caught-up member lives: no cold start."""
-        if self._engine.replicas[partition].phase is Phase.WAITING:
+        """A caught-up member lives where this process waits, or takes its own view for the truth: join on its word."""
+        if partition in self.running:
+            self._engine.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
+        elif self._engine.replicas[partition].phase is Phase.WAITING:
             self._waiting_since_s = None
             self.standing = False
 
     def read(self, event: RecordRead) -> None:
         """Somebody took what it read for the truth: who judged on has another history, and joins that one.
 
-        A forged mark must not send everybody back to the start, so its writer has to be a member.
+        A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member.
         """
         engine = self._engine
-        replica = engine.replicas[event.partition]
-        writer = _cold_starter(event.value)
-        if replica.caught_up and writer is not None and writer != engine.identity.incarnation:
+        if not engine.replicas[event.partition].caught_up:
+            return
+        writer = cold_starter(event.value)
+        if writer == engine.identity.incarnation:
+            if event.partition in self.running and self.running[event.partition].marked:
+                self._end(event.partition)
+        elif writer is not None:
             self._others[event.partition] = writer
             self._join_others()
 
     def _join_others(self) -> None:
         """Start over where another member started cold."""
         engine = self._engine
-        alive = {member.incarnation for member in engine.presence.members.alive.values()}
-        for partition in [p for p, writer in self._others.items() if writer in alive]:
+        known = [p for p, writer in self._others.items() if engine.presence.members.knows(writer)]
+        for partition in known:
             writer = self._others.pop(partition)
             if engine.replicas[partition].caught_up:
                 engine.start_over(partition, f"process {writer} took what it read for the truth (cold start)")
@@ -80,8 +105,8 @@ class ColdStart:
         if self._others:
             self._join_others()
         if self.running:
-            for partition in list(self.running):
-                self._continue(partition)
+            for partition, run in list(self.running.items()):
+                self._continue(partition, run)
             return
         self.standing = self.due()
         if not self.standing or not engine.presence.leading:
@@ -94,32 +119,44 @@ class ColdStart:
             if not replica.caught_up:  # a newer format was among what was kept aside
                 engine.phase_changed(replica, Phase.WAITING)
                 continue
-            self.running[replica.partition] = through
-            self._todo[replica.partition] = names
-            self._on_their_way[replica.partition] = set()
+            run = self.running[replica.partition] = Run(through, names)
             engine.emit("cold-start.began", partition=replica.partition, through=through)
-            self._continue(replica.partition)
+            self._continue(replica.partition, run)
 
-    def _continue(self, partition: int) -> None:
+    def abandon(self, partition: int) -> None:
+        """The reader left the view that was assumed: nothing of it counts."""
+        if self.running.pop(partition, None) is not None:
+            self._waiting_since_s = None
+            self.standing = False
+            self._engine.emit("cold-start.abandoned", partition=partition)
+
+    def _continue(self, partition: int, run: Run) -> None:
         engine = self._engine
-        todo, on_their_way = self._todo[partition], self._on_their_way[partition]
-        while todo and len(on_their_way) < engine.config.cold_start_window and engine.may_write:
-            name = todo.pop()
-            on_their_way.add(name)
-            if engine.proposals.restate(self._state_of(partition, name), self._asserted(partition, name)) is None:
-                on_their_way.discard(name)
-                todo.append(name)
+        while run.todo and len(run.on_their_way) < engine.config.cold_start_window and engine.may_write:
+            name = run.todo.pop()
+            run.on_their_way.add(name)
+            if engine.proposals.restate(self._state_of(partition, name), _asserted(run, name)) is None:
+                run.on_their_way.discard(name)
+                run.todo.append(name)
                 break
-        if not todo and not on_their_way and engine.may_write:
-            through = self.running.pop(partition)
-            identity = engine.identity
-            by = {"broker": identity.broker, "incarnation": identity.incarnation}
-            engine.proposals.control(partition, codec.COLD_START_KEY, {"through": through, "by": by})
-            engine.emit("cold-start.ended", partition=partition, through=through)
-            engine.joined(engine.replicas[partition])
-            if not self.running:
-                self.standing = False
-                engine.caught_up_changed()
+        if run.todo or run.on_their_way or run.marked or not engine.may_write:
+            return
+        identity = engine.identity
+        by = {"broker": identity.broker, "incarnation": identity.incarnation}
+        run.marked = True
+        engine.proposals.control(
+            partition, codec.COLD_START_KEY, {"through": run.through, "by": by}, failed=lambda: _not_marked(run)
+        )
+
+    def _end(self, partition: int) -> None:
+        """The mark is in the log: from here on this view is the one history, and is acted on."""
+        engine = self._engine
+        run = self.running.pop(partition)
+        engine.emit("cold-start.ended", partition=partition, through=run.through)
+        engine.joined(engine.replicas[partition])
+        if not self.running:
+            self.standing = False
+            engine.caught_up_changed()
 
     def _state_of(self, partition: int, name: str) -> KeyState:
         held = self._engine.replicas[partition].view.keys.get(name.encode())
@@ -130,16 +167,21 @@ class ColdStart:
             raise ValueError(f"a joiner held {name}, which is no key")
         return KeyState(parts.namespace, parts.lower, parts.upper)
 
-    def _asserted(self, partition: int, name: str) -> Callable[[Result], None]:
-        def done(result: Result) -> None:
-            self._on_their_way[partition].discard(name)
-            if result.status in (Status.NOT_WRITTEN, Status.UNKNOWN):
-                self._todo[partition].append(name)
 
-        return done
+def _asserted(run: Run, name: str) -> Callable[[Result], None]:
+    def done(result: Result) -> None:
+        run.on_their_way.discard(name)
+        if result.status in (Status.NOT_WRITTEN, Status.UNKNOWN):
+            run.todo.append(name)
+
+    return done
 
 
-def _cold_starter(value: bytes | None) -> str | None:
+def _not_marked(run: Run) -> None:
+    run.marked = False  # perhaps it is in the log all the same: a second mark says nothing new
+
+
+def cold_starter(value: bytes | None) -> str | None:
     """Incarnation that wrote a `!cold-start` record; None for whatever is not one."""
     try:
         loaded = orjson.loads(value or b"")

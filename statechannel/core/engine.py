@@ -400,6 +400,8 @@ class Engine:
                 self.operations.accepted(judgement.record, judgement.key, event.partition, event.offset)
         if replica.phase is not before:
             self.phase_changed(replica, before)
+        if event.key == codec.COLD_START_KEY:
+            self.cold_start.read(event)
 
     def _control_read(self, event: RecordRead) -> None:
         if event.key == codec.HEARTBEAT_KEY:
@@ -409,8 +411,6 @@ class Engine:
                 self.duties.heartbeat_read(event.partition)
                 if heartbeat.incarnation != self.identity.incarnation:
                     self.cold_start.heartbeat_read(event.partition)
-        elif event.key == codec.COLD_START_KEY:
-            self.cold_start.read(event)
         elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
             self.closing_marks.read(event.key, event.value, event.offset, event.timestamp_ms)
 
@@ -439,9 +439,7 @@ class Engine:
     def _moved(self, state: State, key: KeyState) -> None:
         """Tell the source where its bundle went, so that it can send its clients on."""
         if state is State.ASSIGNED and key.from_ == self.identity.broker and key.to != self.identity.broker:
-            self.perform(
-                CallHook(0, Hook.ON_MOVED, key.name, key.version, key.to, self.config.hook_deadline_s),
-            )
+            self.perform(CallHook(0, Hook.ON_MOVED, key.name, key.version, key.to, self.config.hook_deadline_s))
 
     def start_over(self, partition: int, why: str) -> None:
         """Join a partition again from its beginning."""
@@ -462,6 +460,7 @@ class Engine:
         if replica.phase is before:
             return
         self.emit("replica.phase", partition=replica.partition, before=before, phase=replica.phase, why=replica.why)
+        self.cold_start.abandon(replica.partition)
         match replica.phase:
             case Phase.CAUGHT_UP:
                 self.joined(replica)

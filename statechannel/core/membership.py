@@ -118,6 +118,14 @@ class Membership:
         silent_ms = timestamp_ms - member.heard_at_ms
         return bool(silent_ms >= self.expiry_s * 1000 or info.get("take_over") is True)
 
+    def knows(self, incarnation: str) -> bool:
+        """Whether a process is, or was lately, a member."""
+        return (
+            any(member.incarnation == incarnation for member in self.alive.values())
+            or any(lost.incarnation == incarnation for lost in self.lost.values())
+            or any(gone == incarnation for _, gone in self.gone)
+        )
+
     def settle_backlog(self, now_s: float, newest_ms: int) -> None:
         """The registry was read to its end: ages come from the log's own times, not from when they were read."""
         for member in self.alive.values():

@@ -70,6 +70,13 @@ class Pending:
     seen: dict[int, Result] = field(default_factory=dict)
 
 
+class _Other(NamedTuple):
+    """A record that is not judged: only its delivery matters, and to few."""
+
+    partition: int
+    failed: Callable[[], None] | None = None
+
+
 class Proposals:
     """All records of this process on the channel topic whose end is open."""
 
@@ -79,7 +86,7 @@ class Proposals:
         self._by_id: dict[str, Pending] = {}
         self._failed: dict[int, Pending] = {}
         self._delivered: dict[tuple[int, int], tuple[int, int]] = {}
-        self._others: dict[int, int] = {}
+        self._others: dict[int, _Other] = {}
         self._ids = 0
 
     def __len__(self) -> int:
@@ -173,26 +180,34 @@ class Proposals:
         engine.perform(Append(token, Topic.CHANNEL, partition, key.key, value))
         return record_id
 
-    def control(self, partition: int, key: bytes, fields: dict[str, Any]) -> None:
-        """Write a control record; nobody waits for its end."""
-        self._unjudged(partition, key, codec.encode(fields))
+    def control(
+        self, partition: int, key: bytes, fields: dict[str, Any], *, failed: Callable[[], None] | None = None
+    ) -> None:
+        """Write a control record.
+
+        Args:
+            failed: Called where its delivery is reported as an error; then it may be in the log all the same.
+        """
+        self._unjudged(_Other(partition, failed), key, codec.encode(fields))
 
     def purge(self, partition: int, key: bytes) -> None:
         """Write the null that takes away a key which does not exist."""
-        self._unjudged(partition, key, None)
+        self._unjudged(_Other(partition), key, None)
 
-    def _unjudged(self, partition: int, key: bytes, value: bytes | None) -> None:
+    def _unjudged(self, other: _Other, key: bytes, value: bytes | None) -> None:
         token = self._engine.new_token()
-        self._others[token] = partition
+        self._others[token] = other
         while len(self._others) > self._engine.config.pending_max:
             del self._others[next(iter(self._others))]
-        self._engine.perform(Append(token, Topic.CHANNEL, partition, key, value))
+        self._engine.perform(Append(token, Topic.CHANNEL, other.partition, key, value))
 
     def appended(self, report: Appended) -> None:
         """A delivery report: the record is in the log, its verdict follows (or came already)."""
         pending = self._pending.get(report.token)
-        partition = self._others.pop(report.token, None) if pending is None else pending.partition
-        if partition is not None:
+        other = self._others.pop(report.token, None)
+        delivered = pending or other
+        if delivered is not None:
+            partition = delivered.partition
             before = self._delivered.get((partition, report.session), (-1, -1))
             self._delivered[partition, report.session] = max(before, (report.token, report.offset))
         if pending is None:
@@ -207,7 +222,9 @@ class Proposals:
 
     def append_failed(self, report: AppendFailed) -> None:
         """An error is not an end, unless the record never left the client."""
-        self._others.pop(report.token, None)
+        other = self._others.pop(report.token, None)
+        if other is not None and other.failed is not None:
+            other.failed()
         pending = self._pending.get(report.token)
         if pending is None:
             return

@@ -204,8 +204,8 @@ class Replica:
 
     def _switch(self, clean_to: int) -> None:
         joiner = self._joiner
-        if joiner is None or any(one.key == codec.COLD_START_KEY and one.offset - 1 > clean_to for one in self._kept):
-            # What lies between is to be read leniently: a heartbeat from after the cold start has to vouch for it.
+        if joiner is None or any(one.key == codec.COLD_START_KEY and one.offset > clean_to for one in self._kept):
+            # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
             return
         kept, self._kept = self._kept, []
         later = []

@@ -6,11 +6,13 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from statechannel.core.bundle import parse_key
+from statechannel.core.codec import COLD_START_KEY
+from statechannel.core.cold_start import cold_starter
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import Verdict
 from statechannel.sim.misleading import misleading
 from statechannel.sim.presence_checks import PresenceChecks
-from statechannel.sim.truth import accepted_of, compare
+from statechannel.sim.truth import Truth, accepted_of, compare
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -39,12 +41,17 @@ class Checks:
         self.operations: dict[str, int] = {}
         self.presence = PresenceChecks(world)
         self._old_history: set[tuple[str, int]] = set()
+        self._assumed: dict[tuple[str, int], Truth] = {}  # by incarnation and partition, until the mark is in the log
 
     def appended(self, who: str, record: RecordRead) -> None:
         """The omniscient reader reads every record as it lands."""
         world = self._world
-        truth = world.truths[record.partition]
-        judgement = truth.read(record)
+        judgement = world.truths[record.partition].read(record)
+        for (_, partition), assumed in self._assumed.items():
+            if partition == record.partition:
+                assumed.read(record)
+        if record.key == COLD_START_KEY:
+            self._marked(record)
         verdict = "unjudged" if judgement is None else judgement.verdict
         if judgement is not None and verdict is Verdict.ACCEPTED and judgement.record is not None:
             operation = judgement.record.text("operation")
@@ -122,14 +129,13 @@ class Checks:
             if replica.phase in (Phase.START_OVER, Phase.READING):
                 self._old_history.discard(place)
             return
-        if place in self._old_history:
+        if place in self._old_history or record.partition in process.engine.cold_start.running:
             return
         count = self._since_full.get(place, _FULL_CHECK_EVERY)
         if count >= _FULL_CHECK_EVERY:
             self._since_full[place] = 0
             self._world.trace.count("comparisons")
-            cold = record.partition in process.engine.cold_start.running
-            compare(process.name, replica.view, self._world.truths[record.partition], debts=not cold)
+            compare(process.name, replica.view, self._world.truths[record.partition])
             return
         self._since_full[place] = count + 1
         self._compare_one(process, replica, record)
@@ -160,9 +166,24 @@ class Checks:
         misled = misleading(world.logs[partition], truth, offset)
         if any(key.split(b"/0x")[0] not in misled for key in wrong):
             raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
+        later = world.logs[partition].entries[view.applied + 1 :]
+        self._assumed[process.incarnation, partition] = truth.fork(deepcopy(view), later)
+
+    def _marked(self, record: RecordRead) -> None:
+        """A cold start counts from its mark on; whoever judged on until then has to start over there."""
+        world = self._world
+        starter = cold_starter(record.value)
+        assumed = self._assumed.pop((starter or "", record.partition), None)
+        if assumed is None:
+            return
         world.trace.count("cold starts that changed the truth")
         world.clients.cold_start_changed_the_truth()
-        # Whoever reads on strictly holds another history, and has to start over when it comes to the cold start.
-        self._old_history |= {(other.name, partition) for other in world.alive() if other is not process}
-        log = world.logs[partition]
-        truth.rebase(deepcopy(view), log.entries[view.applied + 1 :])
+        assumed.take_over(world.truths[record.partition], record.offset)
+        world.truths[record.partition] = assumed
+        others = (other.name for other in world.alive() if other.incarnation != starter)
+        self._old_history |= {(name, record.partition) for name in others}
+
+    def cold_start_abandoned(self, process: Process, partition: int) -> None:
+        """What was assumed is not the truth."""
+        self._world.trace.count("cold starts abandoned")
+        self._assumed.pop((process.incarnation, partition), None)

@@ -260,6 +260,24 @@ def _cold_start_of_its_own(patcher: Patcher) -> None:
     patcher.bend(ColdStart, "due", make)
 
 
+@plant(ENGINE, "a cold leader acts before its mark is in the log")
+def _cold_start_unmarked(patcher: Patcher) -> None:
+    def make(go_on: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(cold: Any, partition: int, run: Any) -> None:
+            go_on(cold, partition, run)
+            if partition in cold.running:
+                cold._end(partition)
+
+        return bent
+
+    patcher.bend(ColdStart, "_continue", make)
+
+
+@plant(ENGINE, "a mark of a cold start makes nobody start over")
+def _mark_ignored(patcher: Patcher) -> None:
+    patcher.bend(ColdStart, "_join_others", nothing)
+
+
 @plant(ENGINE, "one failed split commit loses the children it prepared")
 def _children_not_prepared(patcher: Patcher) -> None:
     def make(prepare: Callable[..., Any]) -> Callable[..., Any]:

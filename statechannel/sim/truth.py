@@ -103,22 +103,39 @@ class Truth:
         self.verdicts.append(judgement.verdict)
         return judgement
 
-    def rebase(self, view: View, later: Sequence[RecordRead]) -> None:
-        """Cold start: what the cold leader takes for the truth is the truth from here on."""
-        self.view = view
-        self._now = {key.key: accepted_of(key) for key in view.existing()}
-        self._open = frozenset(key.key for key in view.ledger.open)
+    def fork(self, view: View, later: Sequence[RecordRead]) -> Truth:
+        """The history that counts from the mark of a cold start on, if that mark ever comes.
+
+        Args:
+            view: What the cold leader takes for the truth; taken over.
+            later: What came into the log after it.
+        """
+        other = Truth(view.partition, view.partitions)
+        other.view = view
+        other.verdicts = self.verdicts[: view.applied + 1]
+        other.states = self.states[: view.applied]
+        other.debts = self.debts[: view.applied]
+        other.grants = dict(self.grants)
+        other.stopped_at = self.stopped_at if self.stopped_at <= view.applied else -1
         # What was accepted before and is forgotten now does not bind what comes.
-        self._floors.clear()
-        self._highest = {key.key: key.version for key in view.existing()}
-        del self.states[view.applied :], self.debts[view.applied :], self.verdicts[view.applied + 1 :]
-        self.states.append(self._now)
-        self.debts.append(self._open)
+        other._now = {key.key: accepted_of(key) for key in view.existing()}
+        other._open = frozenset(key.key for key in view.ledger.open)
+        other._highest = {key.key: key.version for key in view.existing()}
+        other.states.append(other._now)
+        other.debts.append(other._open)
         for key in view.existing():
             if key.owner is not None and key.generation is not None:
-                self.grants.setdefault((key.name, key.generation), Grant(key.owner, None, view.applied))
+                other.grants.setdefault((key.name, key.generation), Grant(key.owner, None, view.applied))
         for record in later:
-            self.read(record)
+            other.read(record)
+        return other
+
+    def take_over(self, before: Truth, mark: int) -> None:
+        """The mark came: below it, what counted then still does."""
+        self.states[:mark] = before.states[:mark]
+        self.debts[:mark] = before.debts[:mark]
+        self.verdicts[:mark] = before.verdicts[:mark]
+        self.grants = before.grants | self.grants
 
     def _note_debts(self, judgement: Judgement) -> None:
         key = judgement.key
@@ -168,14 +185,13 @@ def check_ring(ring: Ring) -> None:
         raise Violation("ring", f"{ring.namespace} ends at 0x{end:08x}")
 
 
-def compare(who: str, view: View, truth: Truth, *, debts: bool = True) -> None:
-    """A caught-up reader holds exactly what the omniscient reader held at the same offset.
+def compare(who: str, view: View, truth: Truth) -> None:
+    """A caught-up reader holds exactly what the omniscient reader held at the same offset, and knows of each open debt.
 
     Args:
         who: Name of the reader, for people.
         view: What it holds.
         truth: What it should hold.
-        debts: It must know of every open debt, too (not so in the middle of a cold start).
     """
     offset = view.applied
     if offset < 0:
@@ -195,8 +211,6 @@ def compare(who: str, view: View, truth: Truth, *, debts: bool = True) -> None:
     for key in view.existing():
         if key.is_namespace and key.ring is not None:
             check_ring(key.ring)
-    if not debts:
-        return
     missing = truth.debts[offset] - {key.key for key in view.ledger.open}
     if missing:
         raise Violation("debt", f"{who} at {offset} does not see the debt of {min(missing).decode()}")

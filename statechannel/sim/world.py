@@ -160,6 +160,8 @@ class World:
                 return
             case "cold-start.began":
                 self.checks.cold_start(process, emit.facts["partition"])
+            case "cold-start.abandoned":
+                self.checks.cold_start_abandoned(process, emit.facts["partition"])
             case _:
                 facts = ", ".join(f"{name}={value}" for name, value in emit.facts.items())
                 self.note(f"{process.name} {emit.event} {facts}")

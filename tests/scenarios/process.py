@@ -152,7 +152,7 @@ class Process:
                 words = wording.event(effect)
                 if words:
                     self.world.say(f"{self.name} {words}")
-                if effect.event == "cold-start.began":
+                if effect.event == "cold-start.ended":
                     self.world.cold_started(self, effect.facts["partition"])
 
     def _append(self, effect: Append) -> None:
