@@ -5,7 +5,7 @@ import asyncio
 import signal
 import sys
 
-from statechannel.api import BrokerHooks, StateChannel
+from statechannel.api import BrokerHooks, StateChannel, StateChannelError
 
 
 class MyBroker(BrokerHooks):
@@ -34,4 +34,7 @@ async def main(broker: str, kafka: str) -> None:
         await leave.wait()
 
 
-asyncio.run(main(*sys.argv[1:]))
+try:
+    asyncio.run(main(*sys.argv[1:]))
+except StateChannelError as error:
+    sys.exit(f"{error}\n{error.hint}")

@@ -101,7 +101,7 @@ class TopicAdmin:
             config = {**settings.admin_config(), "error_cb": self._on_error}
             self._admin = AdminClient(config)
         except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the admin client", secrets=settings.secrets()) from error
+            raise translate(error, "making the admin client", secrets=settings.secrets()) from None
 
     def _on_error(self, error: KafkaError) -> None:
         self._last_error = error
@@ -150,7 +150,7 @@ class TopicAdmin:
                 self._wait(future, f"creating topic {name}")
             except _CallFailedError as failure:
                 if failure.code != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise failure.translated from failure
+                    raise failure.translated from None
         self._wait_usable(topics.policies)
 
     def _wait_usable(self, names: Iterable[str]) -> None:
@@ -179,7 +179,7 @@ class TopicAdmin:
                 found[name] = self._wait(future, f"describing topic {name}")
             except _CallFailedError as failure:
                 if not is_topic_missing(failure.cause):
-                    raise failure.translated from failure
+                    raise failure.translated from None
                 found[name] = None
         return found
 
@@ -195,7 +195,7 @@ class TopicAdmin:
             except _CallFailedError as failure:
                 if is_topic_missing(failure.cause):  # deleted between the two calls
                     continue
-                raise failure.translated from failure
+                raise failure.translated from None
             settings[resource.name] = {k: e.value for k, e in entries.items() if e.value}
         return settings
 
@@ -208,7 +208,7 @@ class TopicAdmin:
             code = kafka_error_of(error)
             if self._last_error is not None and (code is None or code.code() < 0):
                 cause = self._last_error
-            raise _CallFailedError(error, translate(cause, doing, secrets=self._settings.secrets())) from error
+            raise _CallFailedError(error, translate(cause, doing, secrets=self._settings.secrets())) from None
 
 
 class _CallFailedError(Exception):
