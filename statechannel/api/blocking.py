@@ -68,7 +68,7 @@ class BlockingStateChannel:
         persistent: bool = True,
         non_persistent: bool = True,
         create_topics: bool = False,
-        join_timeout_s: float = 120.0,
+        join_timeout_s: float | None = None,
         placement: Placement | None = None,
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,

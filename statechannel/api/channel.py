@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from statechannel.core.placement import Placement
     from statechannel.runtime.changes import Change
 
-SHUTDOWN_GRACE_S = 5.0
-"""A shutdown that has not ended so long after its budget is ended by force."""
-
 
 class Ticket:
     """An operation that was asked for. Keep `str(ticket)`: `StateChannel.ticket` finds it again after a restart.
@@ -113,7 +110,7 @@ class StateChannel:
         persistent: bool = True,
         non_persistent: bool = True,
         create_topics: bool = False,
-        join_timeout_s: float = 120.0,
+        join_timeout_s: float | None = None,
         placement: Placement | None = None,
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
@@ -132,7 +129,7 @@ class StateChannel:
             persistent: Serves persistent topics.
             non_persistent: Serves non-persistent topics.
             create_topics: Create the topics of the channel where they are missing.
-            join_timeout_s: Longest wait for catching up.
+            join_timeout_s: Longest wait for catching up; None takes `runtime.join_timeout_s` of the settings.
             placement: Chooses brokers for bundles; None: fewest bundles.
             metrics_registry: Prometheus registry of the embedder; None makes one of its own.
             on_stuck: Told, from another thread, when the loop stands still.
@@ -178,7 +175,8 @@ class StateChannel:
                 on_stuck=on_stuck,
             )
             try:
-                await opened.host.wait_caught_up(join_timeout_s)
+                within_s = found.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
+                await opened.host.wait_caught_up(within_s)
             except BaseException:
                 opened.host.stop(Stopped("closed", "opening was given up"))
                 await asyncio.shield(opened.host.wait_stopped())
@@ -344,7 +342,7 @@ class StateChannel:
         if host.stopped is None:
             with contextlib.suppress(ChannelStoppedError):
                 asked = host.submit(commands.Shutdown(budget_s))
-                done, _ = await asyncio.wait({asked}, timeout=budget_s + SHUTDOWN_GRACE_S)
+                done, _ = await asyncio.wait({asked}, timeout=budget_s + self._settings.runtime.shutdown_grace_s)
                 if not done:
                     detail = f"the departure did not end within {budget_s:g} s; the leader repairs what is left"
                     host.stop(Stopped("shutdown-late", detail))

@@ -113,7 +113,9 @@ def run(
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="Create the channel's topics where they are missing.")
     ] = False,
-    join_timeout: Annotated[float, typer.Option("--join-timeout", min=1, help="Longest wait to catch up.")] = 120.0,
+    join_timeout: Annotated[
+        float | None, typer.Option("--join-timeout", min=1, help="Longest wait to catch up.")
+    ] = None,
     budget: Annotated[
         float | None, typer.Option("--shutdown-budget", min=0, help="Time for the hand-overs at the end.")
     ] = None,
@@ -178,7 +180,7 @@ async def _serve(
     *,
     data_port: int,
     create_topics: bool,
-    join_s: float,
+    join_s: float | None,
     budget_s: float,
 ) -> Stopped:
     """Run with the data plane around it, if there is one."""
@@ -206,7 +208,7 @@ async def _run(
     listeners: Mapping[str, str],
     *,
     create_topics: bool,
-    join_s: float,
+    join_s: float | None,
     budget_s: float,
 ) -> Stopped:
     wanted = _signals()
@@ -241,7 +243,7 @@ async def _open(
     listeners: Mapping[str, str],
     *,
     create_topics: bool,
-    join_s: float,
+    join_s: float | None,
 ) -> StateChannel:
     return await StateChannel.open(
         settings,

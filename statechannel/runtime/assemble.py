@@ -14,6 +14,8 @@ from statechannel.runtime.driver import DriverOptions
 from statechannel.runtime.host import Host, HostOptions
 from statechannel.runtime.metrics import Metrics
 from statechannel.runtime.parts import KafkaLog
+from statechannel.runtime.requests import DeskOptions
+from statechannel.runtime.supervision import RestartPolicy
 from statechannel.settings import to_engine
 
 if TYPE_CHECKING:
@@ -55,6 +57,35 @@ def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
     return Access(to_client(settings, client_id=client_id), to_topics(settings))
 
 
+def host_options(settings: Settings) -> HostOptions:
+    """Bounds of a host and of its desk."""
+    runtime, requests = settings.runtime, settings.requests
+    return HostOptions(
+        watchdog_s=runtime.watchdog_s,
+        close_timeout_s=runtime.close_timeout_s,
+        commands_max=runtime.commands_max,
+        driver=DriverOptions(inbox_limit=settings.limits.inbox_max),
+        desk=DeskOptions(
+            open_max=requests.open_max,
+            remembered=requests.remembered_max,
+            repeat_s=requests.repeat_s,
+            linger_ms=int(requests.linger_s * 1_000),
+            reply_max_bytes=requests.reply_max_bytes,
+        ),
+    )
+
+
+def restart_policy(settings: Settings) -> RestartPolicy:
+    """How often a thread at the engine's side may fail."""
+    runtime = settings.runtime
+    return RestartPolicy(
+        limit=runtime.restarts_max,
+        window_s=runtime.restart_window_s,
+        first_wait_s=runtime.restart_first_wait_s,
+        longest_wait_s=runtime.restart_longest_wait_s,
+    )
+
+
 async def open_member(
     settings: Settings,
     identity: Identity,
@@ -78,9 +109,9 @@ async def open_member(
     metrics = Metrics(settings.channel.name, identity.broker, registry)
     if settings.observe.metrics_port is not None:
         metrics.serve(settings.observe.metrics_port)
-    log = KafkaLog(found.client, found.topics, infos, on_restart=metrics.restarted)
-    options = HostOptions(driver=DriverOptions(inbox_limit=settings.limits.inbox_max))
-    host = Host(Engine(identity, config, placement), log, hooks, metrics, options=options, on_stuck=on_stuck)
+    log = KafkaLog(found.client, found.topics, infos, policy=restart_policy(settings), on_restart=metrics.restarted)
+    engine = Engine(identity, config, placement)
+    host = Host(engine, log, hooks, metrics, options=host_options(settings), on_stuck=on_stuck)
     try:
         host.start()
     except BaseException:

@@ -175,6 +175,27 @@ RELATIONS: tuple[Relation, ...] = (
         "the full scan is the rarer one",
         lambda s: s.repair.interval_s <= s.repair.scan_interval_s,
     ),
+    Relation(
+        "runtime.restart_longest_wait_s",
+        "times `runtime.restarts_max` <",
+        "runtime.restart_window_s",
+        "otherwise the waits outlast the window, and a thread that fails for ever is started for ever",
+        lambda s: s.runtime.restart_longest_wait_s * s.runtime.restarts_max < s.runtime.restart_window_s,
+    ),
+    Relation(
+        "runtime.restart_first_wait_s",
+        "<=",
+        "runtime.restart_longest_wait_s",
+        "waits grow",
+        lambda s: s.runtime.restart_first_wait_s <= s.runtime.restart_longest_wait_s,
+    ),
+    Relation(
+        "requests.repeat_s",
+        "<",
+        "limits.command_timeout_s",
+        "a claim that was lost is written again while somebody waits for the answer",
+        lambda s: s.requests.repeat_s < s.limits.command_timeout_s,
+    ),
 )
 
 

@@ -16,6 +16,7 @@ from statechannel.settings.groups_engine import (
     RepairSettings,
     SafeModeSettings,
 )
+from statechannel.settings.groups_runtime import RequestSettings, RuntimeSettings
 
 ENV_PREFIX = "STATECHANNEL_"
 ENV_DELIMITER = "__"
@@ -41,6 +42,8 @@ class Settings(BaseSettings):
     safe_mode: SafeModeSettings = Field(default_factory=SafeModeSettings)
     repair: RepairSettings = Field(default_factory=RepairSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
+    requests: RequestSettings = Field(default_factory=RequestSettings)
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
 

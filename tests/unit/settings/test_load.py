@@ -166,6 +166,9 @@ BREAKING: dict[tuple[str, str], list[str]] = {
         "repair.mass_loss_window_s=1",
     ],
     ("repair.interval_s", "repair.scan_interval_s"): ["repair.interval_s=31"],
+    ("runtime.restart_longest_wait_s", "runtime.restart_window_s"): ["runtime.restarts_max=12"],
+    ("runtime.restart_first_wait_s", "runtime.restart_longest_wait_s"): ["runtime.restart_first_wait_s=5.1"],
+    ("requests.repeat_s", "limits.command_timeout_s"): ["limits.command_timeout_s=2"],
 }
 
 

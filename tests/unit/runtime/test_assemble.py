@@ -1,0 +1,44 @@
+"""What a member is made with follows the settings, bound for bound."""
+
+import dataclasses
+from typing import Any
+
+from statechannel.runtime.assemble import access, host_options, restart_policy
+from statechannel.runtime.driver import DriverOptions
+from statechannel.runtime.host import HostOptions
+from statechannel.runtime.supervision import RestartPolicy
+from statechannel.settings import load
+from statechannel.settings.tree import groups
+
+PER_TURN = {"observe_s", "review_s", "driver", "desk"}
+
+
+def different(one: Any, other: Any) -> set[str]:
+    return {f.name for f in dataclasses.fields(one) if getattr(one, f.name) != getattr(other, f.name)}
+
+
+def test_defaults_are_the_same_wherever_they_stand() -> None:
+    inbox = DriverOptions(inbox_limit=load().limits.inbox_max)
+    assert host_options(load()) == dataclasses.replace(HostOptions(), driver=inbox)
+    assert restart_policy(load()) == RestartPolicy()
+
+
+def test_every_bound_follows_its_setting() -> None:
+    flags = [
+        f"{group}.{name}={field.default * 2 if name == 'restart_window_s' else field.default * 1.5}"
+        if isinstance(field.default, float)
+        else f"{group}.{name}={field.default + 1}"
+        for group in ("runtime", "requests")
+        for name, field in groups()[group].model_fields.items()
+    ]
+    changed = load(flags=[*flags, "limits.inbox_max=1234"])
+    options, plain = host_options(changed), HostOptions()
+    assert different(options, plain) | PER_TURN == {f.name for f in dataclasses.fields(HostOptions)}
+    assert different(options.desk, plain.desk) == {f.name for f in dataclasses.fields(plain.desk)}
+    assert options.driver.inbox_limit == 1234
+    assert different(restart_policy(changed), RestartPolicy()) == {f.name for f in dataclasses.fields(RestartPolicy)}
+
+
+def test_access_is_that_of_the_settings() -> None:
+    found = access(load(flags=["kafka.bootstrap_servers=127.0.0.1:1", "channel.name=mine"]), client_id="me")
+    assert (found.client.bootstrap_servers, found.topics.channel) == ("127.0.0.1:1", "mine")
