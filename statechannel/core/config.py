@@ -62,5 +62,6 @@ class EngineConfig:
     kept_records_max: int = 1_000_000
     closing_mark_s: float = 120.0
     operations_max: int = 10_000
+    replay_tail_records: int = 10_000
     lease_s: float | None = None
     bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

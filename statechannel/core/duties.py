@@ -94,10 +94,11 @@ class Duties:
         if not engine.may_write:
             return
         config = engine.config
-        patience_s = config.compaction_lag_s * DEBT_SHARE_OF_LAG + engine.rank() * config.heartbeat_interval_s
+        rank = engine.presence.members.rank(engine.identity.broker)
+        patience_s = config.compaction_lag_s * DEBT_SHARE_OF_LAG + rank * config.heartbeat_interval_s
         if leading:
             patience_s = 0.0 if joining else config.debt_age_leader_s
-        gap_s = PAYER_GAP_S * (1 + engine.rank())
+        gap_s = PAYER_GAP_S * (1 + rank)
         room = config.debt_batch_max
         for key in debts:
             if room == 0:
@@ -142,7 +143,8 @@ class Duties:
             wait_s = min(JOINER_HEARTBEAT_GAP_S, interval_s) if joining and clean else interval_s
             due = now_s - self._heartbeat_at_s[partition] >= wait_s
         else:
-            patience_s = interval_s * (BACKUP_AFTER_INTERVALS + engine.rank())
+            rank = engine.presence.members.rank(engine.identity.broker)
+            patience_s = interval_s * (BACKUP_AFTER_INTERVALS + rank)
             quiet_since_s = max(
                 self._heartbeat_read_s[partition], self._heartbeat_at_s[partition], engine.ready_since_s
             )

@@ -31,16 +31,7 @@ from statechannel.core.commands import (
 )
 from statechannel.core.config import EngineConfig, Identity
 from statechannel.core.duties import Duties
-from statechannel.core.effects import (
-    CallHook,
-    Complete,
-    Effect,
-    Emit,
-    Hook,
-    RestartReading,
-    StandForLeader,
-    StopEngine,
-)
+from statechannel.core.effects import Complete, Effect, Emit, RestartReading, StandForLeader, StopEngine
 from statechannel.core.inputs import (
     Appended,
     AppendFailed,
@@ -53,6 +44,7 @@ from statechannel.core.inputs import (
     PartitionOpened,
     PositionReached,
     RecordRead,
+    RecordsRead,
     Tick,
     Topic,
 )
@@ -73,6 +65,8 @@ from statechannel.core.status import status_of
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from statechannel.core.view import Judgement
 
 TICK_INTERVAL_S = 0.2
@@ -105,6 +99,7 @@ class Engine:
                 config.partitions,
                 compaction_lag_s=config.compaction_lag_s,
                 kept_records_max=config.kept_records_max,
+                tail_records=config.replay_tail_records,
             )
             for partition in range(config.partitions)
         ]
@@ -142,6 +137,8 @@ class Engine:
         match event:
             case RecordRead():
                 self._record_read(event)
+            case RecordsRead():
+                self._records_read(event.records)
             case Appended():
                 self.proposals.appended(event)
             case AppendFailed():
@@ -279,11 +276,6 @@ class Engine:
         expired = self.presence.mode is Mode.NORMAL and broker in self.presence.members.lost
         return expired or self.presence.knows_absence()
 
-    def rank(self) -> int:
-        """Place of this process among the caught-up members: who steps in first where no leader does."""
-        members = self.presence.members.alive
-        return sum(1 for broker, member in members.items() if member.caught_up and broker < self.identity.broker)
-
     def serving(self) -> dict[str, int]:
         """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
@@ -294,14 +286,10 @@ class Engine:
         if stopped is not None:
             return Rejected(Verdict.UNSUPPORTED_FORMAT, stopped.why)
         if not self.caught_up:
-            return Rejected(
-                "joining", "this broker has not caught up with the channel yet; try again or ask another one"
-            )
+            return Rejected("joining", "this broker has not caught up with the channel yet; try again or ask another")
         if self.mode is not Mode.NORMAL:
             return Rejected(f"{self.mode}-mode", "the log is, or was a moment ago, out of reach; try again later")
-        if self.draining:
-            return Rejected("draining", "this broker is shutting down; ask another one")
-        return None
+        return Rejected("draining", "this broker is shutting down; ask another one") if self.draining else None
 
     def bound_broker(self, namespace: str) -> str | None:
         """Broker to which a namespace belongs by rule (heartbeat and SLA namespaces), if it is alive."""
@@ -382,6 +370,17 @@ class Engine:
             self.replicas[event.partition].broken(event.detail)
         self.stop("topic-broken", f"{event.topic} partition {event.partition}: {event.detail}")
 
+    def _records_read(self, records: Sequence[RecordRead]) -> None:
+        taken = 0
+        if records[0].topic is Topic.CHANNEL:
+            taken = self.replicas[records[0].partition].read_many(self.now.mono_s, records)
+            for record in records[:taken]:
+                if record.key is not None and record.key[:1] == b"!":
+                    self._control_read(record)
+        for record in records[taken:]:
+            if self.stopped is None:
+                self._record_read(record)
+
     def _record_read(self, event: RecordRead) -> None:
         if event.topic is not Topic.CHANNEL:
             if event.topic is Topic.REGISTRY:
@@ -429,17 +428,12 @@ class Engine:
             if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
                 self.lookups.declined(key.name, record.from_)
         self.operations.accepted(record, key, event.partition, event.offset)
-        self._moved(record.state, key)
+        self.reactions.moved(record.state, key)
         self.reactions.state_changed(replica.view, key)
         if self.draining:
             self.departure.go_on()
         self.lookups.recheck(key.name)
         self.emit("record.accepted", record=record, read=event)
-
-    def _moved(self, state: State, key: KeyState) -> None:
-        """Tell the source where its bundle went, so that it can send its clients on."""
-        if state is State.ASSIGNED and key.from_ == self.identity.broker and key.to != self.identity.broker:
-            self.perform(CallHook(0, Hook.ON_MOVED, key.name, key.version, key.to, self.config.hook_deadline_s))
 
     def start_over(self, partition: int, why: str) -> None:
         """Join a partition again from its beginning."""

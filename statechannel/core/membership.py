@@ -118,6 +118,10 @@ class Membership:
         silent_ms = timestamp_ms - member.heard_at_ms
         return bool(silent_ms >= self.expiry_s * 1000 or info.get("take_over") is True)
 
+    def rank(self, broker: str) -> int:
+        """Place of a broker among the caught-up members: who steps in first where no leader does."""
+        return sum(1 for other, member in self.alive.items() if member.caught_up and other < broker)
+
     def knows(self, incarnation: str) -> bool:
         """Whether a process is, or was lately, a member."""
         return (

@@ -61,7 +61,6 @@ class Operation:
     state: str = ""
     destination: str | None = None
     changed_offset: int = -1
-    began_at_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -113,7 +112,6 @@ class Operations:
             # The unloads of a namespace's deletion come before its own record: the operation is the namespace's.
             subject = key.namespace if key.flow == Flow.NAMESPACE else name
             operation = Operation(operation_id, key.flow or "", subject, partition, offset)
-            operation.began_at_s = self._engine.now.mono_s
             self.known[operation_id] = operation
             while len(self.known) > self._engine.config.operations_max:
                 del self.known[next(iter(self.known))]

@@ -249,6 +249,12 @@ class Reactions:
 
     # --- hooks ------------------------------------------------------------------------------------------------------
 
+    def moved(self, state: State, key: KeyState) -> None:
+        """Tell the source where its bundle went, so that it can send its clients on."""
+        me = self._engine.identity.broker
+        if state is State.ASSIGNED and key.from_ == me and key.to != me:
+            self._call(Hook.ON_MOVED, key.name, key.version, key.to)
+
     def _call(self, hook: Hook, bundle: str, generation: int, peer: str | None = None, hook_id: int = 0) -> None:
         deadline_s = self._engine.config.hook_deadline_s
         self._engine.perform(CallHook(hook_id, hook, bundle, generation, peer, deadline_s))

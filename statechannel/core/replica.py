@@ -41,7 +41,9 @@ class Replica:
         timestamp_ms: Log time of the newest record read.
     """
 
-    def __init__(self, partition: int, partitions: int, *, compaction_lag_s: float, kept_records_max: int) -> None:
+    def __init__(
+        self, partition: int, partitions: int, *, compaction_lag_s: float, kept_records_max: int, tail_records: int = 1
+    ) -> None:
         self.partition = partition
         self.partitions = partitions
         self.phase = Phase.CLOSED
@@ -54,6 +56,7 @@ class Replica:
         self.end_offset = 0
         self._half_lag_s = compaction_lag_s / 2
         self._kept_max = kept_records_max
+        self._tail = max(1, tail_records)
         self._lenient = False
         self._joiner: Joiner | None = None
         self._kept: list[RecordRead] = []
@@ -123,12 +126,13 @@ class Replica:
     def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
         """Take in the first of these records as `read` would one by one; how many.
 
-        For the bulk of a replay: it stops before whatever ends this reader's phase, which `read` then takes.
+        For the bulk of a replay: it stops before the tail of the log, from which operations are told record by record,
+        and so before whatever ends this reader's phase.
         """
         if self.phase is not Phase.READING or self._joiner is not None or now_s - self._opened_at_s > self._half_lag_s:
             return 0
         before = self.position
-        self.position = read_many(self.view, records, before, self.end_offset - 1)
+        self.position = read_many(self.view, records, before, self.end_offset - self._tail)
         taken = self.position - before
         if taken:
             self.timestamp_ms = records[taken - 1].timestamp_ms

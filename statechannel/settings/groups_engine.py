@@ -188,6 +188,11 @@ class LimitSettings(Group):
         1_000_000, "Records that a joining reader keeps aside; with more it starts over.", ge=1_000
     )
     operations_max: int = setting(10_000, "Operations whose end is remembered for those who ask later.", ge=1)
+    replay_tail_records: int = setting(
+        10_000,
+        "Newest records from which a starting broker learns of operations that ended; the rest goes faster.",
+        ge=1,
+    )
     command_timeout_s: float = setting(
         60.0, "How long a command waits for its end unless it says otherwise.", gt=0, le=3_600
     )

@@ -110,6 +110,7 @@ def engine_config(options: EngineOptions, *, take_over: bool) -> EngineConfig:
         purge_interval_s=5.0,
         purge_deleted_after_s=60.0,
         cold_start_after_s=5.0,
+        replay_tail_records=20,
         closing_mark_s=20.0,
         lease_s=LEASE_S if options.lease else None,
     )

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.inputs import Appended, AppendFailed, PartitionOpened, PositionReached, Topic
+from statechannel.core.inputs import (
+    Appended,
+    AppendFailed,
+    PartitionOpened,
+    PositionReached,
+    RecordRead,
+    RecordsRead,
+    Topic,
+)
+from statechannel.core.replica import Phase
 from statechannel.sim.options import DELIVERY_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -134,6 +143,7 @@ class Cursor:
         self._position = -1
         self._scheduled = False
         self._prefetched = 0
+        self._portions = Random(f"{process.world.seed}/{process.name}/portions")
 
     @property
     def _place(self) -> tuple[Topic, int]:
@@ -180,6 +190,20 @@ class Cursor:
                 self._position = log.end
                 process.take(PositionReached(*self._place, log.end))
                 return
-            self._position = record.offset + 1
-            process.take(record)
+            records = self._portion(record)
+            self._position = records[-1].offset + 1
+            process.take(record if len(records) == 1 else RecordsRead(records))
         self.notify()
+
+    def _portion(self, first: RecordRead) -> list[RecordRead]:
+        """What a replay is handed at once; to a member that has caught up, one record at a time."""
+        records = [first]
+        if self._log.topic is not Topic.CHANNEL or self._process.paused:
+            return records
+        if self._process.engine.replicas[self._log.partition].phase is Phase.READING:
+            for _ in range(self._portions.choice((0, 1, 10, 100))):
+                following = self._log.next(records[-1].offset + 1)
+                if following is None:
+                    break
+                records.append(following)
+        return records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.inputs import Input, RecordRead, Topic
+from statechannel.core.inputs import Input, RecordRead, RecordsRead, Topic
 from statechannel.core.replica import Phase
 from statechannel.sim.checks import Checks
 from statechannel.sim.clients import Clients
@@ -134,8 +134,9 @@ class World:
         """A process took an input in: the invariants."""
         self.checks.serving(process)
         self.checks.presence.stepped(process)
-        if isinstance(event, RecordRead) and event.topic is Topic.CHANNEL:
-            self.checks.read(process, event)
+        record = event.records[-1] if isinstance(event, RecordsRead) else event
+        if isinstance(record, RecordRead) and record.topic is Topic.CHANNEL:
+            self.checks.read(process, record)
 
     def ended(self, process: Process) -> None:
         """A process is gone."""
