@@ -182,7 +182,9 @@ class LogReader:
         for partition in self._partitions.values():
             if partition.state is _State.CLOSED:
                 self._open(partition)
-        self._look_around()
+        now_s = time.monotonic()
+        if self._watch.due(now_s):  # seldom: this lies between a record's arrival and the next one's
+            self._look_around(now_s)
         first = self._consumer.poll(self._tuning.poll_s)
         if first is not None:
             more = self._consumer.consume(self._tuning.batch_records - 1, 0)
@@ -303,14 +305,14 @@ class LogReader:
 
     # --- the surroundings ----------------------------------------------------------------------
 
-    def _look_around(self) -> None:
+    def _look_around(self, now_s: float) -> None:
         """Whether Kafka is there, and whether the topics are still those that were opened."""
         positions = {
             p.place: p.position
             for p in self._partitions.values()
             if p.state in (_State.OPEN, _State.DOUBTED, _State.LOST)
         }
-        findings = self._watch.poll(time.monotonic(), positions)
+        findings = self._watch.poll(now_s, positions)
         if findings is None:
             return
         self._set_available(available=findings.answered)

@@ -82,6 +82,10 @@ class TopicWatch:
         """Ask again as soon as possible."""
         self._next_s = 0.0
 
+    def due(self, now_s: float) -> bool:
+        """Whether `poll` has something to do: a round to start or to collect."""
+        return bool(self._identities) or now_s >= self._next_s
+
     def poll(self, now_s: float, positions: Mapping[Place, int]) -> Findings | None:
         """Start or collect a round.
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+_REPORTS_S = 0.02  # a verdict is read back, not reported: reports wait for each other, and wake two threads seldom
 _PURGE_S = 5.0
 
 
@@ -176,8 +177,8 @@ class LogWriter:
 
     def _run(self) -> None:
         try:
-            while not self._stopping.is_set():
-                self._poll(self._session.producer)
+            while not self._stopping.wait(_REPORTS_S):
+                self._poll(self._session.producer, 0)
                 self._report_refused()
                 if self._fatal is not None:
                     self._replace(self._fatal)
@@ -193,10 +194,10 @@ class LogWriter:
                 raise
             self._on_failure(error)
 
-    def _poll(self, producer: Producer) -> None:
+    def _poll(self, producer: Producer, timeout_s: float = _POLL_S) -> None:
         """Serve delivery reports; a failure for good is raised here as well as told to `error_cb`."""
         try:
-            producer.poll(_POLL_S)
+            producer.poll(timeout_s)
         except KafkaException as error:
             cause = kafka_error_of(error)
             if cause is None or not cause.fatal():

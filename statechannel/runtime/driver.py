@@ -9,6 +9,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from statechannel.core.inputs import Input
 
 _BATCH = 256
+_TIMER_SLACK_S = 0.001
 _TICK = Tick()
 
 
@@ -86,6 +88,7 @@ class Driver:
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._recent: deque[Input] = deque(maxlen=self._options.evidence)
+        self._context = copy_context()  # not that of whoever happens to wake us
         self._running = False
         self.inbox = Inbox(self._options.inbox_limit, self._wake)
         self.beats = 0
@@ -105,7 +108,8 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._running = True
-        self._loop.call_soon(self._pump)
+        self._context = copy_context()
+        self._loop.call_soon(self._pump, context=self._context)
 
     def stop(self) -> None:
         """Step nothing more; blocked readers are let go. In the loop's thread."""
@@ -120,10 +124,10 @@ class Driver:
         if loop is None or not self._running:
             return
         if threading.get_ident() == self._thread:
-            loop.call_soon(self._pump)  # without the detour through the loop's socket
+            loop.call_soon(self._pump, context=self._context)  # without the detour through the loop's socket
             return
         try:
-            loop.call_soon_threadsafe(self._pump)
+            loop.call_soon_threadsafe(self._pump, context=self._context)
         except RuntimeError:  # the embedder closed its loop under us; nobody is left to tell
             self._running = False
 
@@ -142,7 +146,7 @@ class Driver:
             return
         self.beats += 1
         if more and self._loop is not None:
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self._pump, context=self._context)
         else:
             self._set_timer()
 
@@ -178,13 +182,19 @@ class Driver:
             self._perform(effect)
 
     def _set_timer(self) -> None:
-        """One timer at a time: for the engine's next wish, or the next beat."""
+        """One timer at a time: for the engine's next wish, or the next beat; one that comes sooner does as well."""
         if self._loop is None:
             return
+        wait_s = max(0.0, min(self._options.beat_s, self._engine.wake_at_s - time.monotonic()))
         if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + wait_s + _TIMER_SLACK_S:
+                return
             self._timer.cancel()
-        wait_s = min(self._options.beat_s, self._engine.wake_at_s - time.monotonic())
-        self._timer = self._loop.call_later(max(0.0, wait_s), self._pump)
+        self._timer = self._loop.call_later(wait_s, self._timed, context=self._context)
+
+    def _timed(self) -> None:
+        self._timer = None
+        self._pump()
 
     def _fail(self, error: Exception) -> None:
         self.stop()

@@ -39,21 +39,24 @@ class Inbox:
         with self._room:
             while len(self._items) >= self._limit and not self._closed:
                 self._room.wait()
-            if not self._closed:
-                self._items.extend(inputs)
-                self._signal()
+            wake = self._put(inputs)
+        if wake:
+            self._wake()
 
     def push(self, item: Input) -> None:
         """Put one input without ever blocking: reports and commands, whose number is bounded where they begin."""
         with self._room:
-            if not self._closed:
-                self._items.append(item)
-                self._signal()
-
-    def _signal(self) -> None:
-        if not self._woken:
-            self._woken = True
+            wake = self._put((item,))
+        if wake:
             self._wake()
+
+    def _put(self, inputs: Sequence[Input]) -> bool:
+        """Whether the loop must be woken, which is done without the lock: the loop takes it first thing."""
+        if self._closed:
+            return False
+        self._items.extend(inputs)
+        wake, self._woken = not self._woken, True
+        return wake
 
     def take(self, limit: int) -> list[Input]:
         """Take at most `limit` inputs; an empty answer means that the next input will wake the loop."""

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from contextvars import ContextVar
 
 import pytest
 
@@ -119,6 +120,109 @@ async def test_a_hook_that_raises_is_reported_with_its_words() -> None:
     bench.runner.call(call(4))
     await bench.until(1)
     assert bench.finished == [HookFinished(4, "on_own raised OSError: disk full")]
+
+
+async def from_the_loop(bench: Bench, *effects: CallHook) -> int:
+    """Call as the driver does, from a callback of the loop and not from a task; how many had ended then."""
+    ended = asyncio.get_running_loop().create_future()
+
+    def now() -> None:
+        for effect in effects:
+            bench.runner.call(effect)
+        ended.set_result(len(bench.finished))
+
+    asyncio.get_running_loop().call_soon(now)
+    count: int = await ended
+    return count
+
+
+async def test_a_hook_that_waits_for_nothing_has_ended_when_the_call_returns() -> None:
+    bench = Bench(Scripted())
+    assert await from_the_loop(bench, call(1, Hook.ON_RELEASE), call(2, Hook.ON_RELEASE)) == 2
+    assert bench.finished == [HookFinished(1, None), HookFinished(2, None)]
+    assert bench.runner.running == 0
+
+
+async def test_a_hook_is_one_task_in_one_context_from_its_first_line_to_its_last() -> None:
+    seen: list[object] = []
+    mark: ContextVar[int] = ContextVar("mark")
+
+    class Timed(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            task, token = asyncio.current_task(), mark.set(7)
+            with pytest.raises(HookReentryError):
+                refuse_inside_hook("lookup")
+            async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0.01))
+                await asyncio.sleep(0)
+            seen.append(asyncio.current_task() is task)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await asyncio.Event().wait()
+            mark.reset(token)
+            seen.append("end")
+
+    bench = Bench(Timed())
+    assert await from_the_loop(bench, call(1, deadline_s=5)) == 0
+    assert bench.runner.running == 1
+    await bench.until(1)
+    assert bench.finished == [HookFinished(1, None)]
+    assert seen == [True, "end"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_a_hook_raises_is_told_whether_it_waited_or_not(late: bool) -> None:
+    class Broken(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            if late:
+                await asyncio.sleep(0.005)
+            raise OSError("disk full")
+
+    bench = Bench(Broken())
+    await from_the_loop(bench, call(4))
+    await bench.until(1)
+    assert bench.finished == [HookFinished(4, "on_own raised OSError: disk full")]
+
+
+async def test_a_hook_that_began_at_once_is_cancelled_at_its_deadline_and_the_next_one_runs() -> None:
+    ends: list[str] = []
+
+    class Hanging(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ends.append("own")
+
+        async def on_release(self, bundle, generation, destination) -> None:
+            ends.append("release")
+
+    bench = Bench(Hanging())
+    await from_the_loop(bench, call(1, deadline_s=0.05), call(2, Hook.ON_RELEASE, deadline_s=5))
+    await bench.until(2)
+    assert "did not return within 0.05 s" in str(bench.finished[0].error)
+    assert bench.finished[1] == HookFinished(2, None)
+    assert sorted(ends) == ["own", "release"]
+
+
+async def test_a_hook_whose_task_is_cancelled_before_it_ever_ran_is_closed() -> None:
+    ends: list[str] = []
+
+    class Waiting(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ends.append("own")
+
+    bench = Bench(Waiting())
+    asyncio.get_running_loop().call_soon(bench.runner.call, call(1, deadline_s=5))
+    asyncio.get_running_loop().call_soon(
+        lambda: [task.cancel() for task in asyncio.all_tasks() if task.get_name().startswith("statechannel on_own")]
+    )
+    await bench.until(1)
+    assert bench.finished == [HookFinished(1, "on_own was cancelled")]
+    assert ends == ["own"]
 
 
 async def test_on_moved_is_told_the_urls_and_nobody_waits_for_it() -> None:
