@@ -1,4 +1,9 @@
-"""Hand-off: how long a bundle has no serving owner in a transfer, against two appends that are read back."""
+"""Hand-off: how long a bundle has no serving owner in a transfer, against two appends that are read back.
+
+There are two floors. One reader: a lone client appends and reads back on a topic that nobody else reads. All readers:
+the same client, while as many bare clients as there are other brokers read the topic, too. A channel cannot have fewer
+readers than brokers, and each of them costs Kafka and the cores a fetch a record. The aim is held against the first.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from statechannel.core.bundle import bundle_key, namespace_bounds
 from statechannel.kafka.client_settings import ClientSettings
+from tests.bench.bare_reader import bare_readers
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.lane import kafka, make_channel
 from tests.bench.measure import Figure, Load, percentile
 
-CHANNEL, FLOOR_CHANNEL = "bench-handoff", "bench-floor"
+CHANNEL, FLOOR_CHANNEL, SHARED_CHANNEL = "bench-handoff", "bench-floor", "bench-shared"
 NAMESPACE = "tenant/handoff"
 HOPS = 2
 PULSAR_CALL_MS = {"p50": "43-52 in Pulsar", "p99": "89-217 in Pulsar"}
@@ -55,20 +61,23 @@ class Hops:
 
 
 def run(transfers: int = 500, members: int = 3) -> Sequence[Figure]:
-    """Transfers one at a time, round the brokers, each followed by its floor.
-
-    Each member reads every record: on two cores the readers beside source and destination cost time, too.
-    """
+    """Transfers one at a time, round the brokers, each followed by its floors."""
+    names = [f"b{number}" for number in range(1, members + 1)]
     with kafka() as bootstrap:
         settings, topics = make_channel(bootstrap, FLOOR_CHANNEL)
-        hops = Hops(settings, topics.channel)
-        with brokers(bootstrap, CHANNEL, [f"b{number}" for number in range(1, members + 1)]) as running:
-            found = _measure(running, hops, transfers)
+        _, shared_topics = make_channel(bootstrap, SHARED_CHANNEL)
+        hops, shared = Hops(settings, topics.channel), Hops(settings, shared_topics.channel)
+        with (
+            bare_readers(members - 1, bootstrap, shared_topics.channel),
+            brokers(bootstrap, CHANNEL, names) as running,
+        ):
+            found = _measure(running, hops, shared, transfers)
         hops.close()
+        shared.close()
     return found
 
 
-def _measure(running: dict[str, BrokerProcess], hops: Hops, transfers: int) -> list[Figure]:
+def _measure(running: dict[str, BrokerProcess], hops: Hops, shared: Hops, transfers: int) -> list[Figure]:
     names = list(running)
     first = running[names[0]]
     if first.ask("create", NAMESPACE, 4) != "Done":
@@ -79,8 +88,9 @@ def _measure(running: dict[str, BrokerProcess], hops: Hops, transfers: int) -> l
     value = b"x" * 420
     for _ in range(20):
         hops.measure(value)
+        shared.measure(value)
     load = Load()
-    gaps, calls, floors, parts = [], [], [], []
+    gaps, calls, floors, shared_floors, parts = [], [], [], [], []
     for number in range(-5, transfers):
         others = [name for name in names if name != source]
         destination = others[number % len(others)]
@@ -92,15 +102,17 @@ def _measure(running: dict[str, BrokerProcess], hops: Hops, transfers: int) -> l
         owned_ns = _stamp(running[destination], "own", bundle)
         released_ns = _stamp(running[source], "release", bundle)
         floor_ms = hops.measure(value)
+        shared_ms = shared.measure(value)
         source = destination
         if number >= 0:
             gaps.append((served_ns - released_ns) / 1e6)
             parts.append((owned_ns - released_ns) / 1e6)
             calls.append(facts["ms"])
             floors.append(floor_ms)
+            shared_floors.append(shared_ms)
         time.sleep(0.005)
     print(f"handoff: release to on_own p50 {percentile(parts, 0.5):.2f} ms", file=sys.stderr)
-    return _figures(f"handoff.{len(names)}-brokers", gaps, calls, floors, str(load))
+    return _figures(f"handoff.{len(names)}-brokers", gaps, calls, (floors, shared_floors), str(load))
 
 
 def _stamp(process: BrokerProcess, hook: str, bundle: str) -> int:
@@ -114,15 +126,27 @@ def _stamp(process: BrokerProcess, hook: str, bundle: str) -> int:
     raise RuntimeError(f"{process.broker} was never told {hook} of {bundle}")
 
 
-def _figures(label: str, gaps: list[float], calls: list[float], floors: list[float], load: str) -> list[Figure]:
+def _figures(
+    label: str, gaps: list[float], calls: list[float], floors: tuple[list[float], list[float]], load: str
+) -> list[Figure]:
     figures = []
     for name, share, aim in (("p50", 0.5, "<= 1.5"), ("p99", 0.99, "beside it"), ("max", 1.0, "")):
-        floor, gap = percentile(floors, share), percentile(gaps, share)
+        gap, call = percentile(gaps, share), percentile(calls, share)
+        floor, shared = (percentile(found, share) for found in floors)
         notes = {"transfers": len(gaps)}
-        figures.append(Figure(f"{label}.floor.{name}", floor, "ms", load=load, notes=notes))
-        figures.append(Figure(f"{label}.gap.{name}", gap, "ms", ratio=gap / floor, aim=aim, load=load, notes=notes))
-        call = percentile(calls, share)
-        figures.append(
-            Figure(f"{label}.call.{name}", call, "ms", aim=PULSAR_CALL_MS.get(name, ""), load=load, notes=notes)
-        )
+        figures += [
+            Figure(f"{label}.floor.{name}", floor, "ms", load=load, notes=notes),
+            Figure(f"{label}.floor-all-readers.{name}", shared, "ms", load=load, notes=notes),
+            Figure(f"{label}.gap.{name}", gap, "ms", ratio=gap / floor, aim=aim, load=load, notes=notes),
+            Figure(
+                f"{label}.gap-to-all-readers.{name}",
+                gap,
+                "ms",
+                ratio=gap / shared,
+                aim="beside",
+                load=load,
+                notes=notes,
+            ),
+            Figure(f"{label}.call.{name}", call, "ms", aim=PULSAR_CALL_MS.get(name, ""), load=load, notes=notes),
+        ]
     return figures
