@@ -274,7 +274,7 @@ class ClientSettings:
             "client.id": self.client_id,
             "socket.keepalive.enable": True,
             "socket.connection.setup.timeout.ms": max(1_000, self.tuning.request_timeout_ms),
-            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.ms": 200,  # of refused connections the library makes two in this time, and never fewer
             "reconnect.backoff.max.ms": 1_000,
             "topic.metadata.refresh.interval.ms": 30_000,
             "logger": client_logger,
