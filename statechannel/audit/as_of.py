@@ -1,10 +1,12 @@
-"""The moment that an audit looks at: an offset or a time (formats page, `--as-of`). Pure."""
+"""The moment that an audit looks at: an offset or a time (design/cli.md, `--as-of`). Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.core.inputs import RecordRead
@@ -31,6 +33,27 @@ class AsOf:
         if self.offset is not None:
             return record.offset <= self.offset
         return self.time_ms is None or record.timestamp_ms <= self.time_ms
+
+    def cut(self, records: Iterable[RecordRead]) -> Cut:
+        """How much of a partition's records lies in the prefix."""
+        count, last_offset = 0, -1
+        for record in records:
+            if not self(record):
+                break
+            count, last_offset = count + 1, record.offset
+        return Cut(count, last_offset)
+
+
+class Cut(NamedTuple):
+    """The part of a partition that an audit of the past looks at.
+
+    Attributes:
+        records: Number of records in it.
+        last_offset: Offset of the last of them; -1 if there is none.
+    """
+
+    records: int
+    last_offset: int
 
 
 def parse_as_of(text: str) -> AsOf:

@@ -15,7 +15,7 @@ class AuditExitCode(IntEnum):
 
 
 class ExportFileError(StateChannelError):
-    """The export file cannot be read or written, or a line of it is not what the formats page says.
+    """The export file cannot be read or written, or a line of it is not what design/cli.md says.
 
     Attributes:
         line: Number of the offending line, from 1; None where the whole file is meant.
@@ -24,7 +24,7 @@ class ExportFileError(StateChannelError):
     def __init__(self, message: str, *, line: int | None = None, hint: str = "") -> None:
         super().__init__(
             message,
-            hint=hint or "Write the file anew with `statechannel export -o FILE`.",
+            hint=hint or "Write the file anew with `statechannel export FILE`.",
             exit_code=AuditExitCode.BAD_EXPORT,
         )
         self.line = line

@@ -1,4 +1,4 @@
-"""Lines of an export file (formats page, "Export file"): text to values and back. Pure."""
+"""Lines of an export file (design/cli.md, "Export file"): text to values and back. Pure."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from statechannel.audit.story import repair_reason
-from statechannel.core.bundle import parse_key, range_name
+from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.core.view import Judgement
@@ -34,13 +34,20 @@ class HistoryLine:
 
 
 class History:
-    """Collects the lines of one bundle: records on its own key, on ranges that hold it or lie in it, on its namespace."""
+    """Collects the lines of one bundle: records on its own key, on ranges that hold it or lie in it, on its namespace.
 
-    def __init__(self, bundle: str) -> None:
-        parts = parse_key(bundle.encode())
-        if parts is None:
-            raise ValueError(f"{bundle!r} is neither a bundle nor a namespace")
-        self._parts = parts
+    Of a topic, those of every bundle that ever held the topic's hash; of a namespace, those of all its bundles.
+
+    Attributes:
+        title: What it is the history of, for people.
+        lines: In log order; all lie in one partition.
+
+    Raises:
+        ValueError: The name is none of the three.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._parts, self.title = _meant(name)
         self.lines: list[HistoryLine] = []
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
@@ -50,9 +57,26 @@ class History:
             return
         wanted = self._parts
         if not (parts.is_namespace or wanted.is_namespace):
-            if parts.upper <= wanted.lower or parts.lower >= wanted.upper:
+            if _end(parts) <= wanted.lower or parts.lower >= _end(wanted):
                 return
         self.lines.append(history_line(record, judgement))
+
+
+def _meant(name: str) -> tuple[KeyParts, str]:
+    parts = parse_key(name.encode())
+    if parts is not None:
+        return parts, name
+    topic = split_topic(name)
+    if topic is None:
+        raise ValueError(f"{name!r} is neither a bundle nor a namespace nor a topic")
+    namespace, full_name = topic
+    place = topic_hash(full_name)
+    return KeyParts(namespace, place, place + 1), f"every bundle that held {full_name} (hash 0x{place:08x})"
+
+
+def _end(parts: KeyParts) -> int:
+    """First hash that is not in the range any more: the last range of the ring is closed."""
+    return parts.upper + (parts.upper == FULL_UPPER)
 
 
 def history_line(record: RecordRead, judgement: Judgement) -> HistoryLine:

@@ -227,7 +227,7 @@ class Lost(NamedTuple):
 
 
 def lost_of(record: Record) -> Lost | None:
-    """The field `lost`, if it is what the formats page says; nobody judges it."""
+    """The field `lost`, if it is of the form that repairs write; nobody judges it."""
     lost = record.raw.get("lost")
     if not isinstance(lost, dict):
         return None

@@ -1,4 +1,4 @@
-"""The file of verdicts, a line a record (formats page, OUT.jsonl)."""
+"""The file of verdicts, a line a record (design/cli.md, `--verdicts`)."""
 
 from __future__ import annotations
 

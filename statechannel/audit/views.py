@@ -68,14 +68,16 @@ class LogViews:
         owner = parts.namespace if bundle and parts is not None else topic[0] if topic is not None else ""
         namespace = self.key(owner)
         if namespace is None or namespace.ring is None:
-            raise NotInLogError(f"there is no namespace {owner}; `namespace list` has them all")
+            raise NotInLogError(f"there is no namespace {owner}; `statechannel namespace list` has them all")
         if not bundle and topic is not None:
             return namespace.ring.at(topic_hash(topic[1]))
         found = self.key(name)
         if found is None:
-            raise NotInLogError(f"{name} is no bundle of {owner}; `bundles --namespace {owner}` lists them")
+            raise NotInLogError(
+                f"{name} is no bundle of {owner}; `statechannel bundles --namespace {owner}` lists them"
+            )
         if found.state is State.DELETED:
-            raise NotInLogError(f"{name} was split; `bundles --namespace {owner}` lists what is there now")
+            raise NotInLogError(f"{name} was split; `statechannel bundles --namespace {owner}` lists what is there now")
         return found
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.as_of import AsOf, parse_as_of
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.export_file import ExportFile, read_export
 from statechannel.audit.history import History, history_fields
@@ -18,9 +18,17 @@ from statechannel.audit.races import LostRaces, race_counts
 from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS, Read, audit_export
 from statechannel.audit.story import Gaps, gap_fields
 from statechannel.cli import audit_tables
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.options import (
+    BootstrapServers,
+    Channel,
+    ClientProperties,
+    Config,
+    Connect,
+    OutputAs,
+    SettingFlags,
+    reaching,
+)
 from statechannel.cli.output import Output, print_json, progress, say
-from statechannel.core.bundle import parse_key
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -44,7 +52,10 @@ def audit(
         Path | None, typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict there (full read).")
     ] = None,
     history: Annotated[
-        str | None, typer.Option("--history", metavar="BUNDLE", help="Also every record that concerned this bundle.")
+        str | None,
+        typer.Option(
+            "--history", metavar="BUNDLE|TOPIC", help="Also every record that concerned it; a namespace: all of it."
+        ),
     ] = None,
     gaps: Annotated[bool, typer.Option("--gaps", help="Also the gaps in service, in JSON too.")] = False,
     races: Annotated[
@@ -78,10 +89,16 @@ def audit(
             observers=observers,
             progress=told,
         )
+        past = None if moment is None or not table else _past(moment, export)
     if table:
-        audit_tables.show(answer, found_gaps.all(), found_races, found_history)
+        audit_tables.show(answer, found_gaps.all(), found_races, found_history, past)
     else:
         print_json(answer | _extra(found_gaps if gaps else None, found_races if races else None, found_history))
+
+
+def _past(as_of: AsOf, export: ExportFile) -> audit_tables.Past:
+    partitions = sorted(export.header.end_offsets)
+    return audit_tables.Past(as_of, {number: as_of.cut(export.partitions.get(number, ())) for number in partitions})
 
 
 def _extra(gaps: Gaps | None, races: LostRaces | None, history: History | None) -> dict[str, Any]:
@@ -95,13 +112,13 @@ def _extra(gaps: Gaps | None, races: LostRaces | None, history: History | None) 
     return extra
 
 
-def _history(bundle: str) -> History:
-    if parse_key(bundle.encode()) is None:
+def _history(name: str) -> History:
+    try:
+        return History(name)
+    except ValueError as error:
         raise AuditQuestionError(
-            f"--history {bundle!r} is neither a bundle nor a namespace.",
-            hint="Example: tenant/namespace/0x00000000_0x40000000",
-        )
-    return History(bundle)
+            f"--history {error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
+        ) from error
 
 
 @contextmanager
@@ -127,18 +144,25 @@ def _read(path: Path) -> ExportFile:
 
 
 @export_app.command()
+@reaching
 def export(
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Where the export goes.")],
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
+    connect: Connect,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where the export goes.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="The same, as an option.")] = None,
 ) -> None:
     """Write the channel's topic to a file that `audit --file` and other programs read."""
-    from statechannel.cli.connection import connect  # noqa: PLC0415
+    path = _one_of(file, out)
     from statechannel.cli.live_log import export_live  # noqa: PLC0415
 
-    header = export_live(connect(bootstrap_servers, channel, config, properties, flags), out)
+    header = export_live(connect(), path)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
-    say(f"{header.topic} written to {out} (end offsets {ends})")
+    say(f"{header.topic} written to {path} (end offsets {ends})")
+
+
+def _one_of(file: Path | None, out: Path | None) -> Path:
+    path = file or out
+    if path is None or (file is not None and out is not None):
+        raise AuditQuestionError(
+            "The export needs one file to go to, not none and not two.", hint="Say `statechannel export FILE`."
+        )
+    return path

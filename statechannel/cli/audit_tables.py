@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from statechannel.audit.as_of import AsOf, Cut
 from statechannel.audit.history import History, short_range
 from statechannel.audit.races import LostRaces, race_counts
 from statechannel.audit.story import Gap
@@ -14,9 +16,27 @@ from statechannel.core.verdict import MEANING, Verdict
 _GAPS_SHOWN = 200
 
 
-def show(answer: dict[str, Any], gaps: Sequence[Gap], races: LostRaces, history: History | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The moment that was looked at, and how much of each partition lies before it."""
+
+    as_of: AsOf
+    cuts: Mapping[int, Cut]
+
+    def facts(self, answer: dict[str, Any]) -> Iterator[tuple[str, object]]:
+        """Rows in the place of those about the whole log."""
+        when = moment(self.as_of.time_ms) if self.as_of.offset is None else f"offset {self.as_of.offset}"
+        yield "as of", f"{when}, inclusive; all below is of that moment"
+        lasts = (f"{number}: {cut.last_offset if cut.records else '-'}" for number, cut in self.cuts.items())
+        yield "last offsets", f"{', '.join(lasts)} (end offsets of the whole log: {_ends(answer)})"
+        yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
+
+
+def show(
+    answer: dict[str, Any], gaps: Sequence[Gap], races: LostRaces, history: History | None, past: Past | None = None
+) -> None:
     """Print everything."""
-    print_table(("what", "value"), _facts(answer))
+    print_table(("what", "value"), _facts(answer, past))
     _blank()
     print_table(
         ("rejected", "records", "meaning"),
@@ -49,15 +69,17 @@ def show(answer: dict[str, Any], gaps: Sequence[Gap], races: LostRaces, history:
         _history(history)
 
 
-def _facts(answer: dict[str, Any]) -> Iterator[tuple[str, object]]:
+def _facts(answer: dict[str, Any], past: Past | None) -> Iterator[tuple[str, object]]:
     yield "read", "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     if answer.get("tentative"):
         yield "tentative", "yes: cleaned records may hide here what was accepted (see `--read`)"
     for partition, stop in answer.get("stopped", {}).items():
         yield f"stopped in partition {partition}", f"format {stop['format']} at offset {stop['offset']}"
-    ends = ", ".join(f"{partition}: {end}" for partition, end in answer["end_offsets"].items())
-    yield "end offsets", ends
-    yield "records", f"{answer['records']:,}"
+    if past is not None:
+        yield from past.facts(answer)
+    else:
+        yield "end offsets", _ends(answer)
+        yield "records", f"{answer['records']:,}"
     yield "accepted", f"{answer['accepted']:,}"
     yield "duplicates", f"{answer['duplicates']:,}"
     yield "asserts", f"{answer['asserts']['equal']:,} equal, {answer['asserts']['stale']:,} stale"
@@ -66,6 +88,10 @@ def _facts(answer: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield "bundles", f"{answer['bundles']:,}"
     yield "open debts", f"{len(answer['debts']):,}"
     yield "digest", answer["digest"]
+
+
+def _ends(answer: dict[str, Any]) -> str:
+    return ", ".join(f"{partition}: {end}" for partition, end in answer["end_offsets"].items())
 
 
 def _gaps(gaps: Sequence[Gap]) -> None:
@@ -119,7 +145,7 @@ def _history(history: History) -> None:
             )
             for line in history.lines
         ],
-        title="History",
+        title=f"History of {history.title}",
         empty="no record was judged",
     )
 

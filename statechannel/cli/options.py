@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from statechannel.cli.output import Output
+
+if TYPE_CHECKING:
+    from statechannel.cli.connection import Connection
 
 BootstrapServers = Annotated[
     str | None,
@@ -33,3 +39,47 @@ Timeout = Annotated[
 ]
 Reason = Annotated[str | None, typer.Option("--reason", help="For people who read the log; nobody judges it.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the request is written.")]
+
+Connect = Callable[[], "Connection"]
+"""Puts the options together, once: commands look at their own arguments first."""
+
+
+def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options by which Kafka and the channel are found; its first argument is a `Connect`."""
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        place = {name: given.pop(name) for name in shared}
+
+        @cache
+        def connected() -> Connection:
+            # Help and export files are read on machines that have no Kafka client.
+            from statechannel.cli.connection import connect  # noqa: PLC0415
+
+            return connect(**place)
+
+        return command(connected, **given)
+
+    shared = inspect.signature(_place, eval_str=True).parameters
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    wears(run, [*own, *shared.values()])
+    return run
+
+
+def wears(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:
+    """Make the command line read these options of a function; `--output` comes behind those that say where."""
+    last = ["channel", "output", "config", "properties", "flags"]
+    options = sorted(options, key=lambda one: last.index(one.name) if one.name in last else -1)
+    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    function.__annotations__ = {one.name: one.annotation for one in options}
+    function.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+
+
+def _place(
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+) -> None:
+    """The options themselves, as a signature."""
