@@ -6,7 +6,7 @@ import getpass
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ulid import ULID
@@ -14,8 +14,11 @@ from ulid import ULID
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.cli.hints import hint_for
+from statechannel.cli.kafka_wait import naming_address
 from statechannel.cli.live_log import describe_topic, now_ms, open_tail
-from statechannel.cli.output import progress
+from statechannel.cli.output import duration, say, waiting
+from statechannel.cli.registry import heard_meanwhile, read_registry
 from statechannel.core.commands import NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.core.inputs import Topic
 from statechannel.kafka.tail import append_and_wait
@@ -23,6 +26,7 @@ from statechannel.runtime import outcomes, request_record
 from statechannel.runtime.request_record import Asked, Progress, Reply, Request, Stage
 
 _REPLY_GRACE_S = 3.0
+_START_ONE = "Start one with `statechannel broker run --id ID`; `statechannel brokers` lists who is heard."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +36,14 @@ class Answer:
     Attributes:
         outcome: None where the command did not wait, or no reply came in time.
         claimed_by: Broker that executes, or executed, the request.
+        name: What was asked about, for hints.
     """
 
     operation: str
     outcome: Outcome | None
     claimed_by: str | None = None
     started: Mapping[str, Any] | None = None
+    name: str = ""
 
     def fields(self) -> dict[str, Any]:
         """As the JSON output has it."""
@@ -55,34 +61,61 @@ def ask(
     timeout_s: float | None = None,
     wait: bool = True,
 ) -> Answer:
-    """Write a request and wait for its reply.
+    """Write a request and wait for its reply; nothing is written where nobody is there to answer.
 
     Raises:
-        CommandError: No broker answered in time; says whether one has taken it up.
+        CommandError: No broker is alive, or none answered in time; says whether one has taken it up.
     """
     wait_s = timeout_s or connection.settings.limits.command_timeout_s
     describe_topic(connection, Topic.REQUESTS)
+    absence = _absence(connection, listen=wait)
+    if absence and wait:
+        raise CommandError(absence, hint=_START_ONE, code=ExitCode.NO_BROKER)
     request = Request(str(ULID()), asked.value, 0, {k: v for k, v in args.items() if v is not None}, _who())
-    offset = append_and_wait(
-        connection.client,
-        connection.topics.names[Topic.REQUESTS],
-        0,
-        key=request.id.encode(),
-        value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
-        timeout_s=connection.timeout_s,
-    )
+    with naming_address(connection):
+        offset = append_and_wait(
+            connection.client,
+            connection.topics.names[Topic.REQUESTS],
+            0,
+            key=request.id.encode(),
+            value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
+            timeout_s=connection.timeout_s,
+        )
     if not wait:
+        if absence:
+            say(f"note: {absence}; the request waits {wait_s:.0f} s for one")
         return Answer(request.id, None)
-    return _await(connection, request, offset + 1, wait_s + _REPLY_GRACE_S)
+    name = str(args.get("name") or args.get("namespace") or "")
+    return replace(_await(connection, request, offset + 1, wait_s + _REPLY_GRACE_S), name=name)
+
+
+def _absence(connection: Connection, *, listen: bool) -> str:
+    """Says that no broker is alive, and who was heard last; empty where one is.
+
+    A skew between Kafka's clock and ours looks like silence, so whoever was heard a minute ago gets time for a heartbeat.
+    """
+    registry = read_registry(connection)
+    if registry.members.alive:
+        return ""
+    if listen and registry.members.lost and heard_meanwhile(connection, 2 * connection.settings.membership.interval_s):
+        return ""
+    if not registry.members.lost:
+        registry = read_registry(connection, all_of_it=True)
+    last = registry.last_lost
+    if last is None:
+        return "no broker is alive, and the registry has no trace of any"
+    ago = duration(max(0, registry.read_at_ms - last.last_heard_ms))
+    left = (last.broker, last.incarnation) in registry.members.gone
+    return f"no broker is alive: {last.broker} {'left' if left else 'was last heard'} {ago} ago"
 
 
 def _await(connection: Connection, request: Request, start: int, wait_s: float) -> Answer:
     claimed_by: str | None = None
     started: Mapping[str, Any] | None = None
     begun_s = time.monotonic()
-    with open_tail(connection, Topic.REQUESTS, 0) as tail, progress(f"waiting for {request.asked}", None) as told:
+    with open_tail(connection, Topic.REQUESTS, 0) as tail, waiting(f"waiting for {request.asked}", wait_s) as told:
         for batch in tail.follow(start, stop=lambda: time.monotonic() - begun_s > wait_s):
-            told(int(time.monotonic() - begun_s))
+            told(f"; broker {claimed_by} is at it" if claimed_by else "; no broker has taken it up yet")
             for record in batch:
                 if record.key != request.id.encode():
                     continue
@@ -114,9 +147,9 @@ def require_success(answer: Answer) -> None:
     outcome = answer.outcome
     match outcome:
         case Rejected(reason=reason, detail=detail):
-            raise _refused(f"rejected ({reason})", detail, ExitCode.REJECTED)
+            raise _refused(answer, outcome, f"rejected ({reason})", detail, ExitCode.REJECTED)
         case NotFound(why=why):
-            raise _refused("", why, ExitCode.NOT_FOUND)
+            raise _refused(answer, outcome, "", why, ExitCode.NOT_FOUND)
         case Unowned(bundle=bundle):
             raise CommandError(
                 f"nobody serves {bundle}",
@@ -124,7 +157,7 @@ def require_success(answer: Answer) -> None:
                 code=ExitCode.NOT_FOUND,
             )
         case Undetermined(why=why, detail=detail):
-            raise _refused(f"undetermined ({why})", detail, ExitCode.UNDETERMINED)
+            raise _refused(answer, outcome, f"undetermined ({why})", detail, ExitCode.UNDETERMINED)
         case Unknown(operation=operation, detail=detail):
             raise CommandError(
                 f"unknown: {detail}",
@@ -135,10 +168,12 @@ def require_success(answer: Answer) -> None:
             return
 
 
-def _refused(what: str, detail: str, code: ExitCode) -> CommandError:
-    said, _, hint = detail.partition("; ")
+def _refused(
+    answer: Answer, outcome: Rejected | NotFound | Undetermined, what: str, detail: str, code: ExitCode
+) -> CommandError:
+    said = detail.partition("; ")[0]
     message = f"{what}: {said}" if what and said else what or said
-    return CommandError(message, hint=f"{hint[:1].upper()}{hint[1:]}." if hint else "", code=code)
+    return CommandError(message, hint=hint_for(outcome, name=answer.name, operation=answer.operation), code=code)
 
 
 def _who() -> str:

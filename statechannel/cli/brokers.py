@@ -8,8 +8,7 @@ import typer
 
 from statechannel.audit.views import LogViews
 from statechannel.cli.channel_view import read_channel
-from statechannel.cli.connection import connect
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, print_table
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.membership import Member
@@ -18,16 +17,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-def brokers(
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
-) -> None:
+@reaching
+def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the brokers that are heard, and those lost within the last minute."""
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    connection = connect()
     registry = read_registry(connection)
     views = read_channel(connection)
     found = members(registry, views)

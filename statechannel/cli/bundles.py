@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.connection import connect
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
@@ -17,23 +16,20 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@reaching
 def bundles(
+    connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
     broker: Annotated[str | None, typer.Option("--broker", metavar="ID", help="Only those that it serves.")] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only those in this state.")] = None,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
     output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """List the live bundles."""
-    views = read_channel(connect(bootstrap_servers, channel, config, properties, flags))
+    views = read_channel(connect())
     if namespace is not None:
         key = views.key(namespace)
         if key is None or key.state is not State.ACTIVE:
-            raise not_found(f"there is no namespace {namespace}; `namespace list` has them all")
+            raise not_found(f"there is no namespace {namespace}; `statechannel namespace list` has them all")
     found = [
         bundle_fields(key)
         for key in views.live()

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from statechannel.cli.connection import connect
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.kafka_wait import told_if_slow
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table, say
 from statechannel.kafka.topics import create_topics, verify_topics
 
@@ -15,31 +15,29 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@reaching
 def init(
+    connect: Connect,
     partitions: Annotated[
         int | None, typer.Option("--partitions", min=1, max=1_000, help="Of the channel's topic; fixed from then on.")
     ] = None,
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", min=1, max=15, help="Default: the cluster's.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
     output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """Create the topics of a channel where they are missing, and verify their settings."""
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    connection = connect()
     chosen = connection.settings.channel
-    create_topics(
-        connection.client,
-        connection.topics,
-        partitions=partitions or chosen.partitions,
-        replication_factor=replication_factor or chosen.replication_factor,
-        timeout_s=connection.timeout_s,
-    )
-    found = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+    with told_if_slow(connection):
+        create_topics(
+            connection.client,
+            connection.topics,
+            partitions=partitions or chosen.partitions,
+            replication_factor=replication_factor or chosen.replication_factor,
+            timeout_s=connection.timeout_s,
+        )
+        found = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
     name = connection.topics.channel
     if partitions is not None and found.topics[name].partitions != partitions:
         say(f"note: {name} has {found.topics[name].partitions} partitions already; their number is fixed at creation")

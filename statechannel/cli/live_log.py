@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from statechannel.audit.export_file import write_export
 from statechannel.audit.export_line import ExportHeader
 from statechannel.cli.connection import Connection
+from statechannel.cli.kafka_wait import naming_address, told_if_slow
 from statechannel.cli.output import progress
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.kafka.errors import TopicMissingError
@@ -26,7 +27,8 @@ def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
         TopicMissingError: It does not exist.
     """
     name = connection.topics.names[topic]
-    found = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe([name])
+    with told_if_slow(connection):
+        found = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe([name])
     if name not in found:
         raise TopicMissingError(
             f"the topic {name} does not exist at {connection.client.bootstrap_servers}",
@@ -35,9 +37,10 @@ def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
     return found[name]
 
 
-def open_tail(connection: Connection, topic: Topic, partition: int) -> PartitionTail:
+@contextmanager
+def open_tail(connection: Connection, topic: Topic, partition: int) -> Iterator[PartitionTail]:
     """A reader of one partition."""
-    return PartitionTail(
+    tail = PartitionTail(
         connection.client,
         topic,
         connection.topics.names[topic],
@@ -45,6 +48,8 @@ def open_tail(connection: Connection, topic: Topic, partition: int) -> Partition
         group_id=connection.topics.reader_group,
         timeout_s=connection.timeout_s,
     )
+    with naming_address(connection), tail:
+        yield tail
 
 
 def export_live(connection: Connection, path: Path) -> ExportHeader:

@@ -8,18 +8,10 @@ import typer
 
 from statechannel.cli.asking import Answer, ask, require_success
 from statechannel.cli.channel_view import locate, read_channel
-from statechannel.cli.connection import Connection, connect
+from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.cli.options import (
-    BootstrapServers,
-    Channel,
-    ClientProperties,
-    Config,
-    OutputAs,
-    SettingFlags,
-    Timeout,
-)
+from statechannel.cli.options import Connect, OutputAs, Timeout, reaching
 from statechannel.cli.output import Output, print_json, print_table
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.bundle import is_bundle, split_topic
@@ -32,24 +24,21 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@reaching
 def lookup(
+    connect: Connect,
     name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Look at the log only; assign nothing. Needs no broker.")
     ] = False,
     timeout: Timeout = None,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
     output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """Tell who serves a topic or bundle; has it assigned if nobody does."""
     require_name(name)
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    connection = connect()
     if read_only:
-        answer = Answer("", _from_log(connection, name))
+        answer = Answer("", _from_log(connection, name), name=name)
     else:
         wait_s = timeout or connection.settings.lookups.timeout_s
         answer = ask(connection, Asked.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
@@ -95,7 +84,7 @@ def _from_log(connection: Connection, name: str) -> Outcome:
     views = read_channel(connection)
     key = locate(views, name)
     if views.tentative:
-        return Undetermined("tentative", f"{key.name}: the log alone does not tell; ask a broker (without --read-only)")
+        return Undetermined("tentative", f"{key.name}: the log alone does not tell")
     return _outcome(key, registry)
 
 
@@ -104,8 +93,8 @@ def _outcome(key: KeyState, registry: Registry) -> Outcome:
         return Unowned(key.name)
     owner = key.owner
     if owner is None or key.generation is None or key.state is State.RELEASING:
-        return Undetermined("in-flight", f"{key.name} is {key.state}; ask again in a moment")
+        return Undetermined("in-flight", f"{key.name} is {key.state}")
     member = registry.members.alive.get(owner)
     if member is None:
-        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is not heard; it will be replaced")
+        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is not heard")
     return Owned(key.name, owner, key.generation, member.urls)

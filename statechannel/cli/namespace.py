@@ -7,22 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.asking import Answer, ask, require_success
 from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.connection import connect
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.cli.options import (
-    BootstrapServers,
-    Channel,
-    ClientProperties,
-    Config,
-    NoWait,
-    OutputAs,
-    SettingFlags,
-    Timeout,
-)
-from statechannel.cli.output import Output, print_json, print_table, say, stdout
+from statechannel.cli.options import Connect, OutputAs, reaching
+from statechannel.cli.output import Output, print_json, print_table, stdout
+from statechannel.cli.wish import Wish, wishing
 from statechannel.core.bundle import MAX_CHILDREN, is_namespace
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
@@ -34,59 +24,34 @@ Name = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")]
 
 
 @app.command()
+@wishing
 def create(
+    connect: Connect,
     name: Name,
     bundles: Annotated[
         int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
     ] = None,
-    timeout: Timeout = None,
-    no_wait: NoWait = False,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
-) -> None:
+) -> Wish:
     """Create a namespace with upstream's boundaries between its bundles."""
     _require_namespace(name)
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
-    count = bundles or connection.settings.lookups.default_bundles
+    count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count}
-    answer = ask(connection, Asked.CREATE_NAMESPACE, args, timeout_s=timeout, wait=not no_wait)
-    finish(answer, output, f"{name} created with {count} bundles")
+    return Wish(Asked.CREATE_NAMESPACE, args, f"{name} created with {count} bundles")
 
 
 @app.command()
-def delete(
-    name: Name,
-    timeout: Timeout = None,
-    no_wait: NoWait = False,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
-) -> None:
+@wishing
+def delete(_: Connect, name: Name) -> Wish:
     """Unload all bundles of a namespace and delete it."""
     _require_namespace(name)
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
-    answer = ask(connection, Asked.DELETE_NAMESPACE, {"namespace": name}, timeout_s=timeout, wait=not no_wait)
-    finish(answer, output, f"{name} deleted")
+    return Wish(Asked.DELETE_NAMESPACE, {"namespace": name}, f"{name} deleted")
 
 
 @app.command("list")
-def list_(
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
-) -> None:
+@reaching
+def list_(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the namespaces."""
-    views = read_channel(connect(bootstrap_servers, channel, config, properties, flags))
+    views = read_channel(connect())
     found = [_fields(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
     if output is Output.JSON:
         print_json({"namespaces": found, "tentative": views.tentative})
@@ -99,22 +64,15 @@ def list_(
 
 
 @app.command()
-def show(
-    name: Name,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
-) -> None:
+@reaching
+def show(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
     """Show one namespace: its states, owners, and the bundles that were split."""
     _require_namespace(name)
-    views = read_channel(connect(bootstrap_servers, channel, config, properties, flags))
+    views = read_channel(connect())
     key = views.key(name)
     if key is None or key.state is not State.ACTIVE:
         was = " (it was deleted)" if key is not None else ""
-        raise not_found(f"there is no namespace {name}{was}; `namespace list` has them all")
+        raise not_found(f"there is no namespace {name}{was}; `statechannel namespace list` has them all")
     found = _fields(key) | _details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
         print_json(found)
@@ -161,16 +119,3 @@ def _require_namespace(name: str) -> None:
             hint="Say tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
             code=ExitCode.USAGE,
         )
-
-
-def finish(answer: Answer, output: Output, done: str) -> None:
-    """End a command that asked the cluster for something."""
-    if output is Output.JSON:
-        print_json(answer.fields())
-        require_success(answer)
-        return
-    require_success(answer)
-    if answer.outcome is None:
-        say(f"asked for; `statechannel operation show {answer.operation}` tells how it stands")
-        return
-    stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)

@@ -10,9 +10,9 @@ import typer
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.operations import OperationsSeen
 from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.connection import Connection, connect
+from statechannel.cli.connection import Connection
 from statechannel.cli.live_log import now_ms, open_tail
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, moment, print_json, print_table, stdout
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.operations import Operation
@@ -24,17 +24,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations:
 
 
 @app.command("list")
+@reaching
 def list_(
+    connect: Connect,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
     output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """List operations, the oldest first: those of commands and those that brokers began themselves."""
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     views = read_channel(connection, [seen.observe])
     found = _merged(seen, _requests(connection))[-limit:]
@@ -61,17 +58,14 @@ def list_(
 
 
 @app.command()
+@reaching
 def show(
+    connect: Connect,
     operation: Annotated[str, typer.Argument(metavar="OPERATION")],
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
     output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """Show one operation with every record that it wrote."""
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     lines: list[HistoryLine] = []
 
@@ -82,7 +76,9 @@ def show(
     read_channel(connection, [seen.observe, collect])
     found = [one for one in _merged(seen, _requests(connection)) if one["operation"] == operation]
     if not found:
-        raise not_found(f"there is no operation {operation}; `operation list` has the newest, requests are kept a week")
+        raise not_found(
+            f"there is no operation {operation}; `statechannel operation list` has the newest, requests are kept a week"
+        )
     if output is Output.JSON:
         print_json(found[0] | {"records": [history_fields(line) for line in lines]})
         return

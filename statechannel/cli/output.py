@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,10 +14,12 @@ from typing import Any
 import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 _WIDTH_OF_NO_TERMINAL = 200
+_WAITING_SHOWN_AFTER_S = 1.0
 # What brokers wrote into the log must not steer the terminal of whoever looks.
 _CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd")
 
@@ -127,3 +130,31 @@ def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(doing, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
+    """A line on standard error about a wait that lasts longer than a moment, seen only on a terminal.
+
+    Yields a function to be called again and again, with a remark for the end of the line.
+    """
+    console = stderr()
+    begun_s = time.monotonic()
+    shown: list[Status] = []
+
+    def told(remark: str = "") -> None:
+        elapsed_s = time.monotonic() - begun_s
+        if not console.is_terminal or elapsed_s < _WAITING_SHOWN_AFTER_S:
+            return
+        line = Text(f"{doing}: {elapsed_s:.0f} s of at most {at_most_s:.0f} s{remark}")
+        if shown:
+            shown[0].update(line)
+        else:
+            shown.append(console.status(line))
+            shown[0].start()
+
+    try:
+        yield told
+    finally:
+        for status in shown:
+            status.stop()

@@ -6,24 +6,11 @@ from typing import Annotated
 
 import typer
 
-from statechannel.cli.asking import ask
-from statechannel.cli.connection import connect
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.lookup import require_name
-from statechannel.cli.namespace import finish
-from statechannel.cli.options import (
-    BootstrapServers,
-    Channel,
-    ClientProperties,
-    Config,
-    NoWait,
-    OutputAs,
-    Reason,
-    SettingFlags,
-    Timeout,
-)
-from statechannel.cli.output import Output
+from statechannel.cli.options import Connect, Reason
+from statechannel.cli.wish import Wish, wishing
 from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_at, even_bounds, parse_key
 from statechannel.runtime.request_record import Asked
 
@@ -31,32 +18,24 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@wishing
 def split(
+    _: Connect,
     name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")],
     at: Annotated[
         list[str] | None, typer.Option("--at", metavar="HASH", help="Cut here (0x... or decimal); may be repeated.")
     ] = None,
     parts: Annotated[int | None, typer.Option("--parts", min=2, max=MAX_CHILDREN, help="So many even parts.")] = None,
     reason: Reason = None,
-    timeout: Timeout = None,
-    no_wait: NoWait = False,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
-) -> None:
+) -> Wish:
     """Split a bundle in one record: into two halves, into even parts, or at hashes of your choice."""
     require_name(name)
     if at and parts is not None:
         raise CommandError("--at and --parts exclude each other", hint="Name one of them.", code=ExitCode.USAGE)
     cuts = [_hash(text) for text in at or ()]
     _check_range(name, cuts, parts or 2)
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
     args = {"name": name, "at": cuts or None, "parts": None if cuts else parts or 2, "reason": reason}
-    answer = ask(connection, Asked.SPLIT, args, timeout_s=timeout, wait=not no_wait)
-    finish(answer, output, f"{name} split into {len(cuts) + 1 if cuts else parts or 2} parts")
+    return Wish(Asked.SPLIT, args, f"{name} split into {len(cuts) + 1 if cuts else parts or 2} parts")
 
 
 def _hash(text: str) -> int:

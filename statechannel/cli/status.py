@@ -11,9 +11,9 @@ import typer
 from statechannel.audit.views import LogViews
 from statechannel.cli.brokers import leader_name, members
 from statechannel.cli.channel_view import read_channel
-from statechannel.cli.connection import Connection, connect
+from statechannel.cli.connection import Connection
 from statechannel.cli.live_log import now_ms
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, print_table, stdout
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.inputs import RecordRead
@@ -44,16 +44,10 @@ class LogTimes:
 
 
 @app.command()
-def status(
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
-) -> None:
+@reaching
+def status(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """Show how the channel and its brokers are."""
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    connection = connect()
     times = LogTimes()
     views = read_channel(connection, [times.observe])
     found = _status(connection, views, read_registry(connection), times)

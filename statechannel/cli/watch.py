@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
-from statechannel.cli.connection import Connection, connect
+from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import describe_topic, open_tail
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, OutputAs, SettingFlags
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json_line, say, stdout
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.replica import Phase, Replica
@@ -26,22 +26,19 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@reaching
 def watch(
+    connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
     rejected: Annotated[bool, typer.Option("--rejected", help="Also the records that were rejected.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many changes.")] = None,
     max_seconds: Annotated[
         float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="End after this.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
     output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """Print accepted changes as they come, until interrupted; as JSON, one object a line."""
-    connection = connect(bootstrap_servers, channel, config, properties, flags)
+    connection = connect()
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     shown = 0
     with closing(_judged(connection, ends_s)) as lines:

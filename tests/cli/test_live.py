@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from statechannel.cli import live_log, registry
 from tests.support.kafka_lanes import Kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -48,6 +50,12 @@ class Cluster:
         assert len(lines) == 1
         assert "Traceback" not in result.stderr
         return lines[0]
+
+    def hint(self, *args: str, code: int) -> str:
+        """The hint of a command that must fail."""
+        result = self._run(*args, *self.common)
+        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        return next(line for line in result.stderr.splitlines() if line.startswith("hint: "))
 
     def start(self, broker: str) -> subprocess.Popen[bytes]:
         command = [*BROKER_RUN, "--id", broker, "--advertised", f"http=http://{broker}:80", "--events", *self.common]
@@ -100,7 +108,7 @@ def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) ->
     assert cluster("init") == made
     assert cluster("namespace", "list") == {"namespaces": [], "tentative": False}
     assert cluster("brokers") == {"brokers": [], "leader": None, "tentative": False}
-    assert "no broker took up" in cluster.fails("namespace", "create", NAMESPACE, "--timeout", "0.5", code=6)
+    assert "no trace of any" in cluster.fails("namespace", "create", NAMESPACE, code=6)
     assert "there is no namespace" in cluster.fails("lookup", f"{NAMESPACE}/x", "--read-only", code=5)
     assert cluster("audit")["end_offsets"] == {"0": 0, "1": 0}
 
@@ -147,7 +155,7 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     assert cluster("unload", topic, code=3)["reason"] == "not-assigned"
 
     export = tmp_path / "log.jsonl"
-    result = cluster._run("export", "-o", str(export), *cluster.common)
+    result = cluster._run("export", str(export), *cluster.common)
     assert result.exit_code == 0, result.stderr
     from_file = cluster._run("audit", "--file", str(export), "--gaps", "--output", "json")
     told = json.loads(from_file.stdout)
@@ -179,6 +187,30 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
 
     operations = cluster("operation", "list")["operations"]
     assert {one["flow"] for one in operations} >= {"namespace", "assignment", "transfer", "split", "unload", "repair"}
+
+
+def test_nobody_is_there_to_ask(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster("init")
+    process = cluster.start("b1")
+    cluster.wait_alive("b1")
+    cluster("namespace", "create", NAMESPACE)
+    with monkeypatch.context() as skewed:
+        skewed.setattr(registry, "now_ms", lambda: live_log.now_ms() + 30_000)
+        assert cluster("lookup", f"{NAMESPACE}/x")["broker"] == "b1", "a clock that is ahead makes nobody dead"
+    assert "`statechannel namespace show tenant/ns`" in cluster.hint("namespace", "create", NAMESPACE, code=3)
+    assert "`statechannel namespace create tenant/no`" in cluster.hint("lookup", "tenant/no/x", code=5)
+
+    process.kill()
+    process.wait(10)
+    begun_s = time.monotonic()
+    cluster.wait(lambda: cluster("brokers")["brokers"][0]["state"] == "lost")
+    told = cluster.fails("unload", f"{NAMESPACE}/x", code=6)
+    assert re.search(r"no broker is alive: b1 was last heard [0-9.]+ s ago", told)
+    assert "`statechannel broker run --id ID`" in cluster.hint("lookup", f"{NAMESPACE}/x", code=6)
+    assert time.monotonic() - begun_s < 20
+    result = cluster._run("unload", f"{NAMESPACE}/x", "--no-wait", *cluster.common)
+    assert result.exit_code == 0
+    assert "note: no broker is alive: b1" in result.stderr
 
 
 def test_ending_a_broker(cluster: Cluster) -> None:

@@ -1,0 +1,118 @@
+"""What to do next about each reason for which the cluster refuses something, or does not know.
+
+Keyed by the stable words of the outcomes; `tests/cli/test_hints.py` finds every such word in the code and wants it here.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from statechannel.core.bundle import is_bundle, is_namespace, split_topic
+from statechannel.core.commands import NotFound, Rejected, Undetermined
+
+_AGAIN = "Try again in a moment"
+_RACE = f"`statechannel audit --history {{name}}` shows what was first. {_AGAIN}."
+_DAMAGE = "`statechannel audit --history {name}` shows the records. It should not happen: report it."
+_WHO = "`statechannel brokers` lists them with their states"
+
+REJECTED: dict[str, str] = {
+    # The request itself.
+    "bad-request": f"The broker may be older than this command: {_WHO}.",
+    "bad-name": "Say tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
+    "bad-split": "`statechannel positions {bundle}` shows what lies where, and where it could be cut.",
+    "bound-namespace": "It is served by that broker alone and needs no creation: `statechannel lookup {namespace}/TOPIC`.",
+    "namespace-exists": "`statechannel namespace show {namespace}` shows it.",
+    "being-deleted": "`statechannel operation list` shows the deletion.",
+    "not-unloaded": "`statechannel bundles --namespace {namespace}` shows what is left; delete again, with a longer --timeout.",
+    # The bundle's state.
+    "not-assigned": "`statechannel lookup {name}` has it assigned; `statechannel status` shows what is on its way.",
+    "not-serving-yet": f"{_AGAIN}: its owner has just come back.",
+    "superseded": "`statechannel audit --history {name}` shows what came between.",
+    "declined": "`statechannel operation show {operation}` says who declined; the next lookup chooses another broker.",
+    "taken-back": "`statechannel operation show {operation}` tells why; the former owner serves it.",
+    "given-up": "`statechannel operation show {operation}` tells why; the bundle is served, unsplit.",
+    # The destination.
+    "destination-is-owner": f"Choose another broker: {_WHO}. To let it go: `statechannel unload {{name}}`.",
+    "destination-lost": f"Choose a living broker: {_WHO}.",
+    "unknown-destination": f"Choose a living broker: {_WHO}.",
+    "destination-not-accepting": f"Try again when it takes bundles, or choose another one: {_WHO}.",
+    # The broker that was asked.
+    "busy": f"{_AGAIN}; `statechannel status` shows what is in flight.",
+    "joining": f"{_AGAIN}: {_WHO}.",
+    "starting-mode": f"{_AGAIN}: {_WHO}.",
+    "safe-mode": f"{_AGAIN}: the broker had lost Kafka. {_WHO}.",
+    "settling-mode": f"{_AGAIN}: the broker had lost Kafka, and waits until it hears the others.",
+    "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
+    "not-written": f"{_AGAIN}; if it goes on, see the broker's log and `statechannel status`.",
+    "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that when it misses the broker.",
+    "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",
+    "internal-error": "This is a bug: the broker's log has it beside the operation {operation}. Report it.",
+    # Verdicts on the first record of the operation.
+    "unsupported-format": "Run brokers of the newer version; `statechannel status` shows where the log stopped.",
+    "wrong-partition": _DAMAGE,
+    "undecodable": _DAMAGE,
+    "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists what is there now.",
+    "stale-version": _RACE,
+    "version-gap": _RACE,
+    "wrong-base": _RACE,
+    "illegal-move": _RACE,
+    "wrong-broker": _RACE,
+    "bad-children": _DAMAGE,
+    "namespace-in-use": f"A lookup had a bundle assigned meanwhile. {_AGAIN}.",
+}
+UNDETERMINED: dict[str, str] = {
+    "tentative": "Ask a broker: the same without --read-only.",
+    "in-flight": f"{_AGAIN}; `statechannel status` shows what is on its way, and for how long.",
+    "owner-not-heard": f"{_AGAIN}: the leader gives its bundles to others. {_WHO}.",
+    "joining": f"{_AGAIN}: {_WHO}.",
+    "timed-out": "`statechannel status` shows what is on its way; a longer wait: --timeout SECONDS.",
+    "busy": f"{_AGAIN}, or raise limits.lookup_waiting_max at the brokers.",
+    "running": "It may still end well: `statechannel operation show {operation}`.",
+    "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
+}
+NOT_FOUND: dict[str, str] = {
+    # By words of the sentence: what is not there has no stable word of its own.
+    "there is no namespace": "`statechannel namespace create {namespace}` makes it; `statechannel namespace list` has them all.",
+    "is no bundle of": "`statechannel bundles --namespace {namespace}` lists them.",
+    "was split": "`statechannel bundles --namespace {namespace}` lists what is there now.",
+    "is being deleted": "`statechannel operation list` shows the deletion.",
+    "names no topic or bundle": "Say tenant/namespace/topic or tenant/namespace/0x..._0x...",
+    "is not valid Unicode": "Give the name as UTF-8.",
+    "no record of operation": "`statechannel operation list` has the newest.",
+}
+_OF_ALL_ELSE = "`statechannel operation show {operation}` tells more."
+
+
+def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", operation: str = "") -> str:
+    """The hint for an outcome that is not what was asked for.
+
+    Args:
+        outcome: As it came back.
+        name: Topic, bundle or namespace that was asked about.
+        operation: Id of the request; empty where none was written.
+    """
+    if isinstance(outcome, NotFound):
+        text = outcome.why
+        found = next((hint for words, hint in NOT_FOUND.items() if words in text), "")
+    elif isinstance(outcome, Rejected):
+        text, found = outcome.detail, REJECTED.get(outcome.reason, "")
+    else:
+        text, found = outcome.detail, UNDETERMINED.get(outcome.why, "")
+    if not found:  # a newer broker's word: its own advice, if it gave any
+        advice = text.partition("; ")[2]
+        found = f"{advice[:1].upper()}{advice[1:]}." if advice else _OF_ALL_ELSE if operation else ""
+        return found.replace("{operation}", operation)
+    return found.format(operation=operation, **_names(name, text))
+
+
+def _names(name: str, text: str) -> dict[str, str]:
+    """What a hint may name, ready for a shell; a sentence about a bundle begins with it."""
+    first = text.partition(" ")[0].removesuffix(":")
+    bundle = first if is_bundle(first) else name if is_bundle(name) else ""
+    topic = split_topic(name)
+    namespace = name if is_namespace(name) else topic[0] if topic is not None else ""
+    return {
+        "name": shlex.quote(name) if name else bundle or "NAME",
+        "bundle": bundle or "BUNDLE",
+        "namespace": namespace or "TENANT/NAMESPACE",
+    }

@@ -1,0 +1,60 @@
+"""Waiting for Kafka where people look on: nobody sits before a silent terminal, and errors name the address."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from statechannel.cli.connection import Connection
+from statechannel.cli.output import say
+from statechannel.kafka.errors import KafkaUnavailableError
+
+TOLD_AFTER_S = 2.0
+_WORDS = "Kafka did not answer"
+
+
+@contextmanager
+def told_if_slow(connection: Connection) -> Iterator[None]:
+    """Around a command's first calls to Kafka: says what it waits for, if it has to wait.
+
+    Raises:
+        KafkaUnavailableError: As the calls raised it, with the address and what to do.
+    """
+    timer = threading.Timer(TOLD_AFTER_S, _tell, (connection,))
+    timer.daemon = True
+    timer.start()
+    try:
+        with naming_address(connection):
+            yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def naming_address(connection: Connection) -> Iterator[None]:
+    """Names the address in the error of whoever finds Kafka away."""
+    address = connection.client.bootstrap_servers
+    try:
+        yield
+    except KafkaUnavailableError as error:
+        message = str(error)
+        if message.startswith("Kafka at "):
+            raise
+        told = (
+            f"Kafka at {address} did not answer{message.removeprefix(_WORDS)}"
+            if message.startswith(_WORDS)
+            else f"Kafka at {address}: {message}"
+        )
+        raise KafkaUnavailableError(
+            told,
+            hint="Start one here with `statechannel kafka up`, or check the address: --bootstrap-servers, "
+            "setting kafka.bootstrap_servers.",
+        ) from error
+
+
+def _tell(connection: Connection) -> None:
+    say(
+        f"Kafka at {connection.client.bootstrap_servers} has not answered yet; "
+        f"waiting for at most {connection.timeout_s:g} s (setting kafka.command_timeout_s)"
+    )

@@ -1,0 +1,57 @@
+"""Commands that ask the brokers for one thing: they say what, this asks, waits and tells how it ended."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from statechannel.cli.asking import Answer, ask, require_success
+from statechannel.cli.options import Connect, NoWait, OutputAs, Timeout, reaching, wears
+from statechannel.cli.output import Output, print_json, say, stdout
+from statechannel.runtime.request_record import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for.
+
+    Attributes:
+        done: What people read when it came true.
+    """
+
+    asked: Asked
+    args: Mapping[str, Any]
+    done: str
+
+
+def wishing(command: Callable[..., Wish]) -> Callable[..., Any]:
+    """Make a command of a function that returns a wish: adds `--timeout`, `--no-wait`, `--output` and those of `reaching`."""
+
+    @wraps(command)
+    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **given: Any) -> None:
+        wish = command(connect, **given)
+        answer = ask(connect(), wish.asked, wish.args, timeout_s=timeout, wait=not no_wait)
+        _finish(answer, output, wish.done)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    wears(run, [*own, *inspect.signature(_asking, eval_str=True).parameters.values()])
+    return reaching(run)
+
+
+def _asking(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
+    """The options themselves, as a signature."""
+
+
+def _finish(answer: Answer, output: Output, done: str) -> None:
+    if output is Output.JSON:
+        print_json(answer.fields())
+        require_success(answer)
+        return
+    require_success(answer)
+    if answer.outcome is None:
+        say(f"asked for; `statechannel operation show {answer.operation}` tells how it stands")
+        return
+    stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)

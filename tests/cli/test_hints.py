@@ -1,0 +1,110 @@
+"""Every reason that a person can see has a hint; the reasons are those that stand in the code."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from statechannel.cli import hints
+from statechannel.cli.hints import hint_for
+from statechannel.core.commands import NotFound, Rejected, Undetermined
+from statechannel.core.presence import Mode
+from statechannel.core.verdict import REJECTIONS, Verdict
+from tests.docs.blocks import command_options
+
+PACKAGE = Path(__file__).parents[2] / "statechannel"
+OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+# What stands where a word should: the words that it may become. Another expression fails the test until it is listed.
+EXPRESSIONS = {
+    "result.verdict": {str(one) for one in REJECTIONS},
+    "operation.result": {"superseded", "declined", "taken-back", "given-up"},
+    "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
+    "_word(waiter.why)": {"joining", "timed-out"},
+}
+
+
+def _calls(name: str) -> Iterator[ast.Call]:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        if file.relative_to(PACKAGE).parts[0] in ("sim", "demo"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name and node.args:
+                yield node
+
+
+def _words(expression: ast.expr) -> set[str]:
+    if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
+        return {expression.value}
+    if isinstance(expression, ast.IfExp):
+        return _words(expression.body) | _words(expression.orelse)
+    text = ast.unparse(expression)
+    if text.startswith("Verdict."):
+        return {str(Verdict[text.removeprefix("Verdict.")])}
+    assert text in EXPRESSIONS, f"which words can {text} become?"
+    return EXPRESSIONS[text]
+
+
+def _reasons(name: str) -> set[str]:
+    return {word for call in _calls(name) for word in _words(call.args[0])}
+
+
+def test_every_reason_of_the_code_has_a_hint_and_every_hint_its_reason() -> None:
+    rejected, undetermined = _reasons("Rejected"), _reasons("Undetermined")
+    assert len(rejected) > 30
+    assert rejected == set(hints.REJECTED)
+    assert undetermined == set(hints.UNDETERMINED)
+
+
+def test_operations_fail_with_the_words_that_are_listed() -> None:
+    text = (PACKAGE / "core" / "operations.py").read_text(encoding="utf-8")
+    assert set(re.findall(r'FAILED, "([a-z-]+)"', text)) == EXPRESSIONS["operation.result"]
+
+
+def test_everything_that_is_not_found_has_a_hint() -> None:
+    seen = 0
+    for call in _calls("NotFound"):
+        said = ast.unparse(call.args[0])
+        assert [words for words in hints.NOT_FOUND if words in said], said
+        seen += 1
+    assert seen >= 7
+
+
+ALL = [
+    *(Rejected(reason, "tenant/ns/0x00000000_0x80000000: said") for reason in hints.REJECTED),
+    *(Undetermined(why, "said") for why in hints.UNDETERMINED),
+    *(NotFound(f"x {words} y") for words in hints.NOT_FOUND),
+]
+
+
+@pytest.mark.parametrize("name", ["tenant/ns/topic", "tenant/ns", ""])
+def test_hints_are_whole_sentences_about_commands_that_exist(name: str) -> None:
+    options = command_options()
+    for outcome in ALL:
+        hint = hint_for(outcome, name=name, operation=OPERATION)
+        assert hint[:1].isupper() or hint.startswith("`"), hint
+        assert "{" not in hint, hint
+        for shown in re.findall(r"`(statechannel [^`]+)`", hint):
+            words = shown.split()
+            commands = [" ".join(words[:n]) for n in range(2, len(words) + 1) if " ".join(words[:n]) in options]
+            assert commands, shown
+            assert {word for word in words if word.startswith("-")} <= options[commands[-1]], shown
+
+
+def test_a_hint_names_what_was_asked_about() -> None:
+    late = Rejected("stale-version", "tenant/ns/0x00000000_0x80000000: somebody else's change was first")
+    assert "`statechannel audit --history 'persistent://tenant/ns/my topic'`" in hint_for(
+        late, name="persistent://tenant/ns/my topic"
+    )
+    split = Rejected("bad-split", "tenant/ns/0x00000000_0x80000000: too small")
+    assert "`statechannel positions tenant/ns/0x00000000_0x80000000`" in hint_for(split, name="tenant/ns/topic")
+    nowhere = NotFound("there is no namespace tenant/ns; create it first")
+    assert "`statechannel namespace create tenant/ns`" in hint_for(nowhere, name="tenant/ns/topic")
+
+
+def test_a_newer_brokers_word_keeps_its_own_advice() -> None:
+    assert hint_for(Rejected("novel", "it went wrong; do {this}"), operation="1") == "Do {this}."
+    assert hint_for(Rejected("novel", "it went wrong"), operation="1") == "`statechannel operation show 1` tells more."
+    assert hint_for(Rejected("novel", "it went wrong")) == ""

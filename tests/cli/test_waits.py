@@ -1,0 +1,43 @@
+"""What people see while a command waits."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from rich.console import Console
+
+from statechannel.cli import kafka_wait, output
+
+
+def test_a_kafka_that_is_away_is_named_while_it_is_waited_for_and_after(
+    run: Callable[..., Result], closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_wait, "TOLD_AFTER_S", 0.2)
+    address = f"127.0.0.1:{closed_port}"
+    for command in (("bundles",), ("brokers",), ("lookup", "t/n/x"), ("init",)):
+        result = run(*command, "--bootstrap-servers", address, "--set", "kafka.command_timeout_s=1")
+        first, *_, error, hint = result.stderr.splitlines()
+        assert result.exit_code == 10, command
+        assert first.startswith(f"Kafka at {address} has not answered yet; waiting for at most 1 s"), command
+        assert error.startswith(f"error: Kafka at {address} did not answer"), command
+        assert "`statechannel kafka up`" in hint
+        assert "kafka.bootstrap_servers" in hint
+
+
+def _waited(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, seconds: float) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    now = iter((100.0, 100.0 + seconds))
+    monkeypatch.setattr(output, "stderr", lambda: console)
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(now, 100.0 + seconds))
+    with output.waiting("waiting for lookup", 33) as told:
+        told("; no broker has taken it up yet")
+    monkeypatch.undo()
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_wait_is_told_of_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "waiting for lookup: 2 s of at most 33 s; no broker has taken it up yet"
+    assert line in _waited(monkeypatch, terminal=True, seconds=2.0)
+    assert _waited(monkeypatch, terminal=True, seconds=0.5) == ""
+    assert _waited(monkeypatch, terminal=False, seconds=2.0) == ""
