@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +23,11 @@ from statechannel.cli.output import print_json_line, say
 from statechannel.core.codec import is_broker_id
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.runtime.exits import ExitCode as MemberExit
+from statechannel.runtime.supervision import within
 from statechannel.settings import Settings
+
+LAST_WORDS_S = 1.0
+_STUCK = "the loop stands still; the process ends itself, and the others repair what it owned"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker processes.")
 
@@ -47,7 +51,7 @@ class SimulatedHooks(BrokerHooks):
         self.plane = plane
         self._own_s = own_s
         self._release_s = release_s
-        self._events = events
+        self.events = events
 
     async def on_own(self, bundle: str, generation: int) -> None:
         """Prepare."""
@@ -75,7 +79,7 @@ class SimulatedHooks(BrokerHooks):
 
     def tell(self, event: str, bundle: str, **facts: Any) -> None:
         """Write a line for whoever watches this process."""
-        if self._events:
+        if self.events:
             print_json_line({"event": event, "bundle": bundle, "at_ms": now_ms(), **facts})
 
 
@@ -239,7 +243,7 @@ async def _run(
 async def _open(
     settings: Settings,
     broker: str,
-    hooks: BrokerHooks,
+    hooks: SimulatedHooks,
     listeners: Mapping[str, str],
     *,
     create_topics: bool,
@@ -252,7 +256,7 @@ async def _open(
         listeners=listeners,
         create_topics=create_topics,
         join_timeout_s=join_s,
-        on_stuck=_stuck,
+        on_stuck=on_stuck(events=hooks.events),
     )
 
 
@@ -273,16 +277,25 @@ def _signals() -> asyncio.Event:
     return wanted
 
 
-def _stuck() -> None:
-    """The loop stands still: a process that looks alive but is not must not stay."""
-    sys.stderr.write("error: the loop stands still; the process ends itself\n")
-    sys.stderr.flush()
-    os._exit(ExitCode.BUG)
+def on_stuck(*, events: bool) -> Callable[[], None]:
+    """What to do when the loop stands still: a process that looks alive but is not must not stay."""
+
+    def say() -> None:
+        if events:
+            _tell_end(Stopped("stuck", _STUCK))
+        sys.stderr.write(f"error: {_STUCK}\nhint: The log tells above what it was doing; report that as a bug.\n")
+        sys.stderr.flush()
+
+    def end() -> None:
+        within(LAST_WORDS_S, say)  # what holds the loop may be one of the pipes
+        os._exit(ExitCode.BUG)
+
+    return end
 
 
 def _end(stopped: Stopped, *, events: bool) -> None:
     if events:
-        print_json_line({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
+        _tell_end(stopped)
     if stopped.clean:
         say(f"ended: {stopped.detail or stopped.reason}")
         return
@@ -291,6 +304,10 @@ def _end(stopped: Stopped, *, events: bool) -> None:
         hint="What it owned is repaired by the others; start it again once the reason is gone.",
         code=exit_code_of(stopped),
     )
+
+
+def _tell_end(stopped: Stopped) -> None:
+    print_json_line({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
 
 
 def exit_code_of(stopped: Stopped) -> ExitCode:

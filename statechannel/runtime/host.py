@@ -42,7 +42,7 @@ from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.runtime.hooks import BrokerHooks, HookRunner
 from statechannel.runtime.requests import DeskOptions, RequestDesk
-from statechannel.runtime.supervision import Watchdog, log_evidence
+from statechannel.runtime.supervision import Watchdog, log_evidence, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from statechannel.runtime.parts import Log
 
 _log = structlog.get_logger(__name__)
+
+CLOSING_SLACK_S = 3.0
+"""What closing may take beside the Kafka clients: hooks are let go, threads end."""
+CLOSING_BEAT_S = 0.1
+LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ class Host:
         self._reviewed_s = 0.0
         self._desk_touched = False
         self._caught_up = asyncio.Event()
+        self._closing_beats = 0
         self._calm = ReplayCalm()
         self._ended: asyncio.Future[Stopped] | None = None
         self._stopping: Stopped | None = None
@@ -140,7 +146,7 @@ class Host:
         """Begin, on the running loop."""
         self._ended = asyncio.get_running_loop().create_future()
         self._watchdog = Watchdog(
-            lambda: self._driver.beats,
+            lambda: self._driver.beats + self._closing_beats,
             limit_s=self.options.watchdog_s,
             on_stuck=self._stuck,
             loop_thread=threading.get_ident(),
@@ -188,6 +194,7 @@ class Host:
         self._stopping = stopped
         self._calm.end(keep=False)
         self._driver.stop()
+        self._beat_until(time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S)
         (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
         self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
 
@@ -214,11 +221,26 @@ class Host:
         detail = f"{type(error).__name__}: {error}; this is a bug, the log holds the last inputs"
         self.stop(Stopped("invariant-violated", detail))
 
+    def _beat_until(self, until_s: float) -> None:
+        """The driver beats no more: the loop lives on while it closes, but not for ever."""
+        if (self._ended is None or not self._ended.done()) and time.monotonic() < until_s:
+            self._closing_beats += 1
+            asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat_until, until_s)
+
     def _stuck(self, stack: str) -> None:
-        self.metrics.stuck(stuck=True)
-        _log.critical("loop-stuck", seconds=self.options.watchdog_s, stack=stack)
+        """In the watchdog's thread. What holds the loop may hold the log as well, and must not hold back the end."""
+
+        def say() -> None:
+            self.metrics.stuck(stuck=True)
+            _log.critical("loop-stuck", seconds=self.options.watchdog_s, stack=stack)
+
+        within(LAST_WORDS_S, say)
         if self._on_stuck is not None:
-            self._on_stuck()
+            try:
+                self._on_stuck()
+            except Exception as error:
+                raised = error
+                within(LAST_WORDS_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
 
     # --- commands ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
+from statechannel.core.presence import Mode
 from statechannel.errors import StateChannelError
 from statechannel.runtime.outcomes import plain
 
@@ -84,7 +85,8 @@ class Metrics:
         if event.event == "operation.ended":
             flow, result = str(facts.get("flow") or "none"), str(facts.get("result") or "none")
             self._operations.labels(**self._own, flow=flow, result=result).inc()
-        level = _log.warning if event.event in _WARN else _log.info
+        good = event.event == "mode.changed" and facts.get("mode") == Mode.NORMAL
+        level = _log.warning if event.event in _WARN and not good else _log.info
         facts.setdefault("broker", self._own["broker"])
         level(event.event, **facts)
 

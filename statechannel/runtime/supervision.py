@@ -105,6 +105,14 @@ class Watchdog:
                 self._on_stuck(stack_of(self._loop_thread))
 
 
+def within(limit_s: float, act: Callable[[], None]) -> bool:
+    """Do something that may block for ever, such as writing to a pipe that nobody reads; False if it has not ended."""
+    thread = threading.Thread(target=act, name="statechannel-last-words", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return not thread.is_alive()
+
+
 def stack_of(thread: int) -> str:
     """What a thread is doing right now."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way, for debuggers

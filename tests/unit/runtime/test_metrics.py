@@ -1,0 +1,23 @@
+"""What the engine tells, at the level at which an operator wants to hear it."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from statechannel.core.effects import Emit
+from statechannel.core.presence import Mode
+from statechannel.runtime.metrics import Metrics
+
+
+@pytest.mark.parametrize(
+    ("before", "mode", "level"),
+    [
+        (Mode.STARTING, Mode.NORMAL, "info"),
+        (Mode.SETTLING, Mode.NORMAL, "info"),
+        (Mode.NORMAL, Mode.SAFE, "warning"),
+        (Mode.SAFE, Mode.SETTLING, "warning"),
+    ],
+)
+def test_only_a_mode_that_is_not_normal_is_a_warning(before: Mode, mode: Mode, level: str) -> None:
+    with capture_logs() as lines:
+        Metrics("c", "b1").told(Emit("mode.changed", {"before": before, "mode": mode}))
+    assert [(line["event"], line["log_level"]) for line in lines] == [("mode.changed", level)]
