@@ -64,6 +64,7 @@ fix: setup ## Format, and mend what ruff can mend
 docs: setup ## Make the generated tables of README and design/ anew, and the listing of the public API
 	@$(PY) -m tests.docs.generate
 	@$(PY) -m tests.architecture.public_api
+	@$(PY) -m statechannel.settings.render > design/settings.md
 
 simulate: setup ## Deterministic simulation: make simulate N=20000
 	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)
