@@ -307,7 +307,7 @@ class StateChannel:
         return self._host.engine.serving()
 
     def digest(self) -> tuple[str, dict[int, int]]:
-        """Digest of the accepted states (formats page) and the offset applied, by partition, that it stands for.
+        """Digest of the accepted states (record format) and the offset applied, by partition, that it stands for.
 
         Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
         """

@@ -1,4 +1,4 @@
-"""Reads a finished log, or a prefix of it, the way a replica would, and counts what it finds (formats page, audit).
+"""Reads a finished log, or a prefix of it, the way a replica would, and counts what it finds (record format, audit).
 
 Pure: records in, answer out. The local engine and the Spark jobs call the same functions.
 """
@@ -142,7 +142,7 @@ def highest_clean_to(records: Iterable[RecordRead]) -> int:
 
 
 def summary(parts: Sequence[PartitionAudit], *, records: int, end_offsets: dict[int, int], read: str) -> dict[str, Any]:
-    """The audit's answer as the formats page lists it."""
+    """The audit's answer as the record format lists it."""
     verdicts: Counter[Verdict] = sum((part.verdicts for part in parts), Counter())
     owners: Counter[str] = Counter()
     bundles = 0

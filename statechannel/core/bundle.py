@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -137,8 +138,8 @@ def bounds_at(lower: int, upper: int, positions: Iterable[int]) -> list[int]:
     cuts = sorted(positions)
     if not cuts:
         raise ValueError("a split needs at least one position")
-    for index, cut in enumerate(cuts):
-        if not lower < cut < upper or cut in cuts[:index][-1:]:
+    for before, cut in pairwise([lower, *cuts]):
+        if not before < cut < upper:
             raise ValueError(f"split positions must lie inside {range_name(lower, upper)}, each once: 0x{cut:08x}")
     return [lower, *cuts, upper]
 

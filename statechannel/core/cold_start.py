@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -17,6 +17,10 @@ from statechannel.core.replica import Phase
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.inputs import RecordRead
+
+
+# Log times of the registry and the channel come from two brokers of Kafka: so far their clocks may be apart.
+_REGISTRY_SLACK_MS = 2_000
 
 
 @dataclass(slots=True)
@@ -36,6 +40,11 @@ class Run:
     marked: bool = False
 
 
+class _Mark(NamedTuple):
+    writer: str
+    timestamp_ms: int
+
+
 class ColdStart:
     """Decides whether a cold start is due, and carries it out key by key.
 
@@ -50,7 +59,7 @@ class ColdStart:
         self._engine = engine
         self.running: dict[int, Run] = {}
         self._waiting_since_s: float | None = None
-        self._others: dict[int, str] = {}  # who else started cold, by partition, until we have heard of it
+        self._doubtful: dict[int, _Mark] = {}  # of somebody else, by partition, until we know whether it is a member
         self.standing = False
 
     def heartbeat_read(self, partition: int) -> None:
@@ -64,7 +73,8 @@ class ColdStart:
     def read(self, event: RecordRead) -> None:
         """Somebody took what it read for the truth: who judged on has another history, and joins that one.
 
-        A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member.
+        A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member. This
+        process may have read the channel further than the registry: until that is settled it does not act here.
         """
         engine = self._engine
         if not engine.replicas[event.partition].caught_up:
@@ -74,17 +84,29 @@ class ColdStart:
             if event.partition in self.running and self.running[event.partition].marked:
                 self._end(event.partition)
         elif writer is not None:
-            self._others[event.partition] = writer
-            self._join_others()
+            self._doubtful[event.partition] = _Mark(writer, event.timestamp_ms)
+            self._judge_marks()
 
-    def _join_others(self) -> None:
-        """Start over where another member started cold."""
-        engine = self._engine
-        known = [p for p, writer in self._others.items() if engine.presence.members.knows(writer)]
-        for partition in known:
-            writer = self._others.pop(partition)
-            if engine.replicas[partition].caught_up:
-                engine.start_over(partition, f"process {writer} took what it read for the truth (cold start)")
+    def settled(self, partition: int) -> bool:
+        """Whether the history of a partition is beyond doubt: no cold start under way, no mark of unknown origin."""
+        return partition not in self.running and partition not in self._doubtful
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether any partition is not settled."""
+        return bool(self.running or self._doubtful)
+
+    def _judge_marks(self) -> None:
+        """Start over where another member started cold; a mark of somebody whom the registry does not know is junk."""
+        presence = self._engine.presence
+        for partition, mark in list(self._doubtful.items()):
+            if presence.members.knows(mark.writer):
+                why = f"process {mark.writer} took what it read for the truth (cold start)"
+                self._engine.start_over(partition, why)
+            elif presence.newest_ms >= mark.timestamp_ms + _REGISTRY_SLACK_MS:
+                del self._doubtful[partition]
+                self._engine.joined(self._engine.replicas[partition])
+                self._engine.caught_up_changed()
 
     def due(self) -> bool:
         """Whether nobody is caught up, nobody vouched for the log for long enough, and this process waits for it."""
@@ -102,8 +124,8 @@ class ColdStart:
     def tick(self) -> None:
         """Stand for leader when due; as leader, assume and assert."""
         engine = self._engine
-        if self._others:
-            self._join_others()
+        if self._doubtful:
+            self._judge_marks()
         if self.running:
             for partition, run in list(self.running.items()):
                 self._continue(partition, run)
@@ -124,7 +146,8 @@ class ColdStart:
             self._continue(replica.partition, run)
 
     def abandon(self, partition: int) -> None:
-        """The reader left the view that was assumed: nothing of it counts."""
+        """The reader left its view: nothing counts that was assumed or doubted of it."""
+        self._doubtful.pop(partition, None)
         if self.running.pop(partition, None) is not None:
             self._waiting_since_s = None
             self.standing = False

@@ -63,5 +63,6 @@ class EngineConfig:
     closing_mark_s: float = 120.0
     operations_max: int = 10_000
     replay_tail_records: int = 10_000
+    remembered_max: int = 10_000
     lease_s: float | None = None
     bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

@@ -1,4 +1,4 @@
-"""The digest of accepted states: equal digests mean equal views (formats page, "Digest")."""
+"""The digest of accepted states: equal digests mean equal views (record format, "Digest")."""
 
 from __future__ import annotations
 

@@ -218,13 +218,13 @@ class Engine:
         return replica.view.get(name) if readable else None
 
     def judges(self, partition: int) -> bool:
-        """Whether this process judges a partition and may act on it: caught up, and no cold start is under way there."""
-        return self.replicas[partition].caught_up and partition not in self.cold_start.running
+        """Whether this process may act on a partition: caught up, and no cold start puts its history in doubt."""
+        return self.replicas[partition].caught_up and self.cold_start.settled(partition)
 
     @property
     def caught_up(self) -> bool:
-        """Whether every partition is judged, and no cold start is under way."""
-        return all(replica.caught_up for replica in self.replicas) and not self.cold_start.running
+        """Whether every partition is judged."""
+        return all(replica.caught_up for replica in self.replicas) and not self.cold_start.in_doubt
 
     @property
     def mode(self) -> Mode:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from statechannel.core.codec import is_broker_id
 
 MEMBER_FORMAT = 1
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -71,27 +73,33 @@ class Membership:
     Attributes:
         alive: The newest process of each broker id.
         lost: Brokers that are gone, with when they were last heard; kept so that repair records can say so.
+        gone: Processes that said goodbye.
+
+    Each table keeps its newest `remembered_max` entries, so that nobody who writes to the registry can fill the memory.
     """
 
-    def __init__(self, expiry_s: float) -> None:
+    def __init__(self, expiry_s: float, remembered_max: int = 10_000) -> None:
         self.expiry_s = expiry_s
+        self._remembered_max = remembered_max
+        self._seen: dict[str, None] = {}
         self.alive: dict[str, Member] = {}
         self.lost: dict[str, Lost] = {}
-        self.gone: set[tuple[str, str]] = set()
+        self.gone: dict[tuple[str, str], None] = {}
 
     def heard(
         self, now_s: float, offset: int, timestamp_ms: int, info: Mapping[str, Any], *, live: bool = True
     ) -> Member | None:
         """Take a heartbeat in; the member, unless it said goodbye or another process holds its id."""
         broker, incarnation = info["broker"], info["incarnation"]
+        remember(self._seen, incarnation, None, self._remembered_max)
         if (broker, incarnation) in self.gone:
             return None
         member = self.alive.get(broker)
         if info.get("leaving") is True:
-            self.gone.add((broker, incarnation))
+            remember(self.gone, (broker, incarnation), None, self._remembered_max)
             if member is not None and member.incarnation == incarnation:
                 del self.alive[broker]
-                self.lost[broker] = Lost(broker, incarnation, timestamp_ms, now_s, live)
+                self._lose(Lost(broker, incarnation, timestamp_ms, now_s, live))
             return None
         if member is None or member.incarnation != incarnation:
             if member is not None and not self._replaces(member, timestamp_ms, info):
@@ -123,12 +131,11 @@ class Membership:
         return sum(1 for other, member in self.alive.items() if member.caught_up and other < broker)
 
     def knows(self, incarnation: str) -> bool:
-        """Whether a process is, or was lately, a member."""
-        return (
-            any(member.incarnation == incarnation for member in self.alive.values())
-            or any(lost.incarnation == incarnation for lost in self.lost.values())
-            or any(gone == incarnation for _, gone in self.gone)
-        )
+        """Whether a process is, or was, heard in the registry."""
+        return incarnation in self._seen
+
+    def _lose(self, lost: Lost) -> None:
+        remember(self.lost, lost.broker, lost, self._remembered_max)
 
     def settle_backlog(self, now_s: float, newest_ms: int) -> None:
         """The registry was read to its end: ages come from the log's own times, not from when they were read."""
@@ -151,9 +158,17 @@ class Membership:
         for member in late:
             del self.alive[member.broker]
             lost = Lost(member.broker, member.incarnation, member.heard_at_ms, now_s, member.heard_live)
-            self.lost[member.broker] = lost
+            self._lose(lost)
             found.append(lost)
         return found
+
+
+def remember(table: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
+    """Put an entry into a table as its newest; beyond the limit the oldest is forgotten."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > limit:
+        del table[next(iter(table))]
 
 
 def decode_member(value: bytes | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import orjson
 
 from statechannel.core.effects import Append
 from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
-from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member
+from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member, remember
 from statechannel.core.record import FORMAT
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ class Presence:
 
     Attributes:
         term: Offset of the registry record by which this process leads; -1 while it does not.
+        newest_ms: Log time of the newest registry record read.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.members = Membership(engine.config.member_expiry_s)
+        self.members = Membership(engine.config.member_expiry_s, engine.config.remembered_max)
         self.mode = Mode.STARTING
         self.announced = False
         self.elected = False
@@ -47,7 +48,7 @@ class Presence:
         self.listening_since_s: float | None = None
         self._registry_end: int | None = None
         self._position = 0
-        self._newest_ms = 0
+        self.newest_ms = 0
         self._seq = 0
         self._sent_at_s: dict[int, float] = {}
         self._claim_seq: int | None = None
@@ -77,12 +78,12 @@ class Presence:
     def _check_listened(self) -> None:
         if self.listening_since_s is None and self._registry_end is not None and self._position >= self._registry_end:
             self.listening_since_s = self._engine.now.mono_s
-            self.members.settle_backlog(self._engine.now.mono_s, self._newest_ms)
+            self.members.settle_backlog(self._engine.now.mono_s, self.newest_ms)
 
     def read(self, record: RecordRead) -> None:
         """Take in one registry record."""
         self._position = record.offset + 1
-        self._newest_ms = max(self._newest_ms, record.timestamp_ms)
+        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
         info = decode_member(record.value)
         if info is not None:
             self._heard(record, info)
@@ -110,7 +111,7 @@ class Presence:
         engine = self._engine
         incarnation = info["incarnation"]
         before = self._foreign_last_ms.get(incarnation)
-        self._foreign_last_ms[incarnation] = record.timestamp_ms
+        remember(self._foreign_last_ms, incarnation, record.timestamp_ms, engine.config.remembered_max)
         if info.get("leaving") is True:
             return True
         if self._own_first_read and info["since"] > self._own_first_offset:
@@ -119,7 +120,8 @@ class Presence:
         fresh = self._registry_end is not None and record.offset >= self._registry_end
         if not self.announced:
             if fresh:
-                self._fresh_foreign[incarnation] = self._fresh_foreign.get(incarnation, 0) + 1
+                heard = self._fresh_foreign.get(incarnation, 0) + 1
+                remember(self._fresh_foreign, incarnation, heard, engine.config.remembered_max)
             if self._fresh_foreign.get(incarnation, 0) >= FRESH_TO_REFUSE and not engine.config.take_over:
                 engine.stop(
                     "id-in-use",

@@ -1,4 +1,4 @@
-"""A record of the channel after decoding (formats page, "Kafka record")."""
+"""A record of the channel after decoding (record format, "Kafka record")."""
 
 from __future__ import annotations
 

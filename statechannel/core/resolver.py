@@ -1,6 +1,6 @@
 """The resolver: first valid wins. One record against one accepted state gives one verdict, and nothing else is looked at.
 
-Every reader of the log imports this; it changes nothing. The order of the checks is part of the protocol (formats page,
+Every reader of the log imports this; it changes nothing. The order of the checks is part of the protocol (record format,
 "Verdicts, in this order"). Upstream: `ServiceUnitStateDataConflictResolver.shouldKeepLeft`, whose gaps (a version gap
 waives all checks, a tombstone is always valid) are closed here.
 """

@@ -185,7 +185,7 @@ def _after_join(
 def clean_points(records: Sequence[RecordRead], oldest_kept_ms: int) -> list[int]:
     """Offsets at which a joining reader may begin to judge: vouched for, without gaps after them, and recent enough.
 
-    Records that are older than the lag may have hidden others, below the point, from the cleaner (formats page, audit).
+    Records that are older than the lag may have hidden others, below the point, from the cleaner (record format, audit).
     """
     floor, expected = 0, 0
     for read in records:

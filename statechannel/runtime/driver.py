@@ -13,8 +13,9 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.core.inputs import Now, Tick
+from statechannel.core.inputs import Now, RecordsRead, Tick
 from statechannel.runtime.inbox import Inbox
+from statechannel.runtime.portions import portions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,13 +47,13 @@ class DriverOptions:
         inbox_limit: Inputs that may wait before the reader of the log is held back.
         slice_s: Longest time before other callbacks of the loop get their turn.
         beat_s: Longest time between two looks at the clock; the watchdog counts these beats.
-        evidence: Number of inputs kept to explain a violated invariant.
+        evidence: Number of inputs kept to explain a violated invariant; more than one portion of a replay.
     """
 
     inbox_limit: int = 20_000
     slice_s: float = 0.005
     beat_s: float = 0.25
-    evidence: int = 200
+    evidence: int = 300
 
 
 class Driver:
@@ -162,8 +163,8 @@ class Driver:
             batch = self.inbox.take(_BATCH)
             if not batch:
                 return False
-            for item in batch:
-                recent.append(item)
+            for item in portions(batch):
+                recent.extend(item.records if isinstance(item, RecordsRead) else (item,))
                 if divert is not None and divert(item):
                     continue
                 for effect in engine.step(now, item):

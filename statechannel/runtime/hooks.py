@@ -37,7 +37,7 @@ class HookReentryError(StateChannelError):
 class BrokerHooks:
     """What a broker wants to be told; inherit and override what you need. Every default does nothing.
 
-    Each call has a deadline (`broker.hook_deadline_s`, at most the rest of the flow's own limit). What raises or
+    Each call has a deadline (`hooks.deadline_s`, at most the rest of the flow's own limit). What raises or
     overruns it is logged, counted, and ends in the state named below; no bundle is ever stuck because of a hook.
     Hooks of different bundles run at the same time; those of one bundle run one after the other. (PIP-192, "Bundle
     State Channel"; upstream does this inside `NamespaceService.onNamespaceBundleOwned` and `unload`.)

@@ -54,6 +54,7 @@ def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineCon
         kept_records_max=s.limits.kept_records_max,
         closing_mark_s=s.lookups.closing_mark_s,
         operations_max=s.limits.operations_max,
+        remembered_max=s.limits.remembered_max,
         replay_tail_records=s.limits.replay_tail_records,
         lease_s=s.safe_mode.lease_s,
         bound_tenants=s.lookups.bound_tenants,

@@ -188,6 +188,9 @@ class LimitSettings(Group):
         1_000_000, "Records that a joining reader keeps aside; with more it starts over.", ge=1_000
     )
     operations_max: int = setting(10_000, "Operations whose end is remembered for those who ask later.", ge=1)
+    remembered_max: int = setting(
+        10_000, "Processes that are remembered after they left or were lost, the newest of them.", ge=100
+    )
     replay_tail_records: int = setting(
         10_000,
         "Newest records from which a starting broker learns of operations that ended; the rest goes faster.",

@@ -275,7 +275,7 @@ def _cold_start_unmarked(patcher: Patcher) -> None:
 
 @plant(ENGINE, "a mark of a cold start makes nobody start over")
 def _mark_ignored(patcher: Patcher) -> None:
-    patcher.bend(ColdStart, "_join_others", nothing)
+    patcher.bend(ColdStart, "_judge_marks", lambda _: lambda cold: cold._doubtful.clear())
 
 
 @plant(ENGINE, "one failed split commit loses the children it prepared")

@@ -6,6 +6,7 @@ replica, `engine` the library's reader with the whole engine as a runtime steps 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import threading
@@ -15,6 +16,8 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from statechannel.core.config import EngineConfig, Identity
+from statechannel.core.engine import Engine
 from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
 from statechannel.core.replica import Replica
 from statechannel.kafka.client_settings import ClientSettings
@@ -22,6 +25,7 @@ from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import verify_topics
 from statechannel.runtime.collector import ReplayCalm
+from statechannel.runtime.driver import Driver
 from tests.bench.memory import resident_bytes
 
 BATCH = ReaderTuning().batch_records
@@ -34,8 +38,18 @@ class Stopwatch:
     def __init__(self) -> None:
         self._wall_s, self._cpu_s = time.perf_counter(), time.process_time()
 
+        self._facts: dict[str, float] = {}
+
+    def stop(self) -> None:
+        """What comes from here on does not count."""
+        self._facts = self.facts()
+
     def facts(self) -> dict[str, float]:
-        return {"wall_s": time.perf_counter() - self._wall_s, "cpu_s": time.process_time() - self._cpu_s}
+        """Seconds since the start, or until the stop."""
+        return self._facts or {
+            "wall_s": time.perf_counter() - self._wall_s,
+            "cpu_s": time.process_time() - self._cpu_s,
+        }
 
 
 def floor(settings: ClientSettings, topic: str, end: int, *, parse: bool) -> dict[str, Any]:
@@ -104,10 +118,54 @@ def replica(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[s
     }
 
 
+def engine(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[str, Any]:
+    """The library's reader, inbox and driver, and the whole engine, until it has caught up with the channel."""
+    infos = verify_topics(settings, topics, timeout_s=30).topics
+    calm = ReplayCalm()
+    watch = Stopwatch()
+    calm.begin()
+    identity = Identity("bench", "bench-1", bytes(16), time.time_ns() // 1_000_000, {})
+    found = Engine(identity, EngineConfig(partitions=1))
+
+    async def replay() -> None:
+        caught_up = asyncio.Event()
+
+        def look() -> None:
+            if found.replicas[0].caught_up:
+                caught_up.set()
+
+        def failed(error: Exception, _: object) -> None:
+            raise SystemExit(f"the engine failed: {error!r}")
+
+        driver = Driver(found, perform=lambda _: None, on_failure=failed, on_progress=look)
+        driver.start()
+        reader = LogReader(
+            settings, {Topic.CHANNEL: infos[topics.channel]}, driver.inbox.offer, group_id=topics.reader_group
+        )
+        reader.start()
+        await asyncio.wait_for(caught_up.wait(), TIMEOUT_S)
+        calm.end()
+        watch.stop()
+        driver.stop()
+        reader.close()
+
+    asyncio.run(replay())
+    replica, view = found.replicas[0], found.replicas[0].view
+    if replica.position < end:
+        raise SystemExit(f"the engine read to {replica.position} of {end}")
+    return {
+        "records": replica.position,
+        "bundles": sum(1 for _ in view.live()),
+        "assigned": sum(view.load.values()),
+        "debts": len(view.ledger.open),
+        **watch.facts(),
+    }
+
+
 def main(mode: str, bootstrap: str, channel: str, end: int) -> None:
     settings, topics = ClientSettings(bootstrap), ChannelTopics(channel)
-    if mode == "replica":
-        facts = replica(settings, topics, end)
+    if mode in ("replica", "engine"):
+        facts = (replica if mode == "replica" else engine)(settings, topics, end)
     else:
         facts = floor(settings, topics.channel, end, parse=mode == "parse")
     facts["rss_mib"] = resident_bytes() / 2**20

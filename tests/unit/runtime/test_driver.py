@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from statechannel.core.effects import Complete, Effect, Emit
-from statechannel.core.inputs import CommandReceived, Input, Now, RecordRead, Tick, Topic
+from statechannel.core.inputs import CommandReceived, Input, Now, RecordRead, RecordsRead, Tick, Topic
 from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.inbox import Inbox
 
@@ -20,6 +20,8 @@ class Scripted:
         self.wake_at_s = float("inf")
 
     def step(self, now: Now, given: Input) -> list[Effect]:
+        if isinstance(given, RecordsRead):
+            return [effect for one in given.records for effect in self.step(now, one)]
         self.given.append(given)
         if isinstance(given, Tick):
             self.wake_at_s = float("inf")
