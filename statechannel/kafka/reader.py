@@ -21,6 +21,8 @@ from statechannel.core.inputs import (
     PartitionOpened,
     PositionReached,
     RecordRead,
+    RecordsRead,
+    Topic,
 )
 from statechannel.kafka.errors import describe, is_topic_missing, translate
 from statechannel.kafka.topic_watch import TopicWatch
@@ -28,7 +30,7 @@ from statechannel.kafka.topic_watch import TopicWatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from statechannel.core.inputs import Input, Topic
+    from statechannel.core.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_watch import Place
     from statechannel.kafka.topics import TopicInfo
@@ -72,12 +74,15 @@ class ReaderTuning:
 
     Attributes:
         batch_records: At most so many records in one delivery; more do not fit into a core's cache.
+        portion_records: So many records of the channel come as one `RecordsRead`, which a replay takes in faster; fewer, as
+            live traffic brings them, one by one.
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
         watch_s: Time between two questions whether the topics are still the same.
         watch_timeout_s: After this long without an answer Kafka counts as away.
     """
 
     batch_records: int = 500
+    portion_records: int = 128
     poll_s: float = 0.1
     watch_s: float = 5.0
     watch_timeout_s: float = 3.0
@@ -86,7 +91,7 @@ class ReaderTuning:
 class LogReader:
     """Reads partitions from their beginning, then follows them, in a thread of its own.
 
-    For each partition it delivers `PartitionOpened`, then its `RecordRead`s by offset.
+    For each partition it delivers `PartitionOpened`, then its records by offset.
     `PositionReached` comes whenever the end is reached: it speaks of positions, so that gaps that
     compaction left, also at the end, hold nobody up. Outages are bridged; reading goes on where it
     stopped. `PartitionBroken` ends a partition.
@@ -239,7 +244,9 @@ class LogReader:
         places = set(zip(map(Message.topic, batch), map(Message.partition, batch), strict=True))
         if len(places) == 1 and not any(map(Message.error, batch)):
             name, number = place = places.pop()
-            inputs += self._records(batch, self._roles[name], number)  # type: ignore[index, arg-type]
+            records = list(self._records(batch, self._roles[name], number))  # type: ignore[index, arg-type]
+            bulk = self._roles[name] is Topic.CHANNEL and len(records) >= self._tuning.portion_records  # type: ignore[index]
+            inputs += [RecordsRead(records)] if bulk else records
             ends[place] = batch[-1].offset()  # type: ignore[index, assignment]
         else:
             self._sort_out(batch, inputs, ends)

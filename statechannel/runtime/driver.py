@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from statechannel.core.inputs import Now, RecordsRead, Tick
 from statechannel.runtime.inbox import Inbox
-from statechannel.runtime.portions import portions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,7 +162,7 @@ class Driver:
             batch = self.inbox.take(_BATCH)
             if not batch:
                 return False
-            for item in portions(batch):
+            for item in batch:
                 recent.extend(item.records if isinstance(item, RecordsRead) else (item,))
                 if divert is not None and divert(item):
                     continue

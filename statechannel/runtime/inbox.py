@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from statechannel.core.inputs import RecordsRead
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -16,7 +18,7 @@ class Inbox:
     """Inputs in the order of their arrival, with back-pressure for readers of the log.
 
     Args:
-        limit: Inputs that may wait before `offer` blocks.
+        limit: Inputs that may wait before (each record of a portion is one) `offer` blocks.
         wake: Called when the first input comes after `take` found nothing, in the thread that put it.
     """
 
@@ -24,12 +26,13 @@ class Inbox:
         self._limit = limit
         self._wake = wake
         self._items: deque[Input] = deque()
+        self._size = 0
         self._room = threading.Condition()
         self._woken = False
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._size
 
     def offer(self, inputs: Sequence[Input]) -> None:
         """Put a batch of what was read; blocks while the inbox is full. Dropped once the inbox is closed.
@@ -37,7 +40,7 @@ class Inbox:
         A batch goes in whole, so the inbox may hold one batch more than its limit.
         """
         with self._room:
-            while len(self._items) >= self._limit and not self._closed:
+            while self._size >= self._limit and not self._closed:
                 self._room.wait()
             wake = self._put(inputs)
         if wake:
@@ -55,19 +58,24 @@ class Inbox:
         if self._closed:
             return False
         self._items.extend(inputs)
+        self._size += sum(map(_weight, inputs))
         wake, self._woken = not self._woken, True
         return wake
 
     def take(self, limit: int) -> list[Input]:
-        """Take at most `limit` inputs; an empty answer means that the next input will wake the loop."""
+        """Take at most `limit` inputs, or one portion of records; after an empty answer the next input wakes the loop."""
         items = self._items
         with self._room:
             if not items:
                 self._woken = False
                 return []
-            was_full = len(items) >= self._limit
-            taken = [items.popleft() for _ in range(min(limit, len(items)))]
-            if was_full and len(items) < self._limit:
+            was_full = self._size >= self._limit
+            taken = [items.popleft()]
+            size = _weight(taken[0])
+            while items and size < limit and (size := size + _weight(items[0])) <= limit:
+                taken.append(items.popleft())
+            self._size -= sum(map(_weight, taken))
+            if was_full and self._size < self._limit:
                 self._room.notify_all()
             return taken
 
@@ -76,4 +84,9 @@ class Inbox:
         with self._room:
             self._closed = True
             self._items.clear()
+            self._size = 0
             self._room.notify_all()
+
+
+def _weight(item: Input) -> int:
+    return len(item.records) if isinstance(item, RecordsRead) else 1

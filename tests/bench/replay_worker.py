@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from statechannel.core.config import EngineConfig, Identity
 from statechannel.core.engine import Engine
-from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
+from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, RecordsRead, Topic
 from statechannel.core.replica import Replica
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.reader import LogReader, ReaderTuning
@@ -90,9 +90,11 @@ def replica(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[s
 
     def sink(inputs: list[Any]) -> None:
         now_s = time.monotonic()
-        rest = inputs[found.read_many(now_s, inputs) :] if inputs[0].__class__ is RecordRead else inputs
-        for item in rest:
-            if item.__class__ is RecordRead:
+        for item in inputs:
+            if isinstance(item, RecordsRead):
+                for record in item.records[found.read_many(now_s, item.records) :]:
+                    found.read(now_s, record)
+            elif isinstance(item, RecordRead):
                 found.read(now_s, item)
             elif isinstance(item, PartitionOpened):
                 found.opened(now_s, item.first_offset, item.end_offset)

@@ -14,6 +14,7 @@ from statechannel.core.inputs import (
     Input,
     PositionReached,
     RecordRead,
+    RecordsRead,
     Topic,
 )
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
@@ -47,7 +48,8 @@ class Inbox:
 
     def many(self, items: list[Input]) -> None:
         with self._changed:
-            self.inputs.extend(items)
+            for item in items:
+                self.inputs.extend(item.records if isinstance(item, RecordsRead) else [item])
             self._changed.notify_all()
 
     def wait_for(self, done: Callable[[list[Input]], bool], timeout_s: float = WAIT_S) -> None:
