@@ -1,1 +1,1 @@
-"""Load reports of brokers and bundles, and the views that placement reads."""
+"""Load data of a cluster: what brokers measure, report, and know of each other."""

@@ -1,1 +1,1 @@
-"""Strategies that choose which bundles a loaded broker should let go, and where they go."""
+"""Strategies: which bundles move, where they go, which are split, and why."""

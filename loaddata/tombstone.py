@@ -1,0 +1,70 @@
+"""Tombstones of load data: a null value whose headers say what it takes away. Pure.
+
+The Spark job writes them, or the leader where that job is off, or a broker that leaves. Between reading a record and
+writing its tombstone a fresher record may have been written: a tombstone therefore counts only if it names a record at
+least as new as the one that the reader holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+REASON: Final = "reason"
+LAST_OFFSET: Final = "last-offset"
+DEADLINE: Final = "deadline"
+
+EXPIRED: Final = "expired"
+LEAVING: Final = "leaving"
+
+_NUMBER = re.compile(rb"[0-9]{1,18}").fullmatch
+_REASON_MAX = 64
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Tombstone(NamedTuple):
+    """What the headers of a null say.
+
+    Attributes:
+        reason: A stable word: `expired`, `leaving`, or another one of its writer's.
+        last_offset: Offset of the newest record of the key that its writer knew.
+        deadline_ms: Wall time at which that record's time was up; for people.
+    """
+
+    reason: str
+    last_offset: int
+    deadline_ms: int
+
+    def honoured_over(self, held_offset: int) -> bool:
+        """Whether it takes away the record at this offset: it must name that one or a newer one."""
+        return self.last_offset >= held_offset
+
+    def headers(self) -> Headers:
+        """As Kafka headers."""
+        return (
+            (REASON, self.reason.encode()),
+            (LAST_OFFSET, b"%d" % self.last_offset),
+            (DEADLINE, b"%d" % self.deadline_ms),
+        )
+
+
+def parse_tombstone(headers: Iterable[tuple[str, bytes | None]]) -> Tombstone | None:
+    """The tombstone that headers make; None if one is missing, named twice or malformed: then it takes nothing away."""
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if name not in (REASON, LAST_OFFSET, DEADLINE):
+            continue
+        if name in found or value is None:
+            return None
+        found[name] = value
+    if len(found) != 3 or not _NUMBER(found[LAST_OFFSET]) or not _NUMBER(found[DEADLINE]):  # noqa: PLR2004 - the three
+        return None
+    try:
+        reason = found[REASON].decode()
+    except UnicodeDecodeError:
+        return None
+    if not 0 < len(reason) <= _REASON_MAX:
+        return None
+    return Tombstone(reason, int(found[LAST_OFFSET]), int(found[DEADLINE]))

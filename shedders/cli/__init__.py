@@ -1,0 +1,1 @@
+"""The commands `shed`, `place`, `split plan`, `snapshot` and `strategy`; they join by `statechannel.commands`."""

@@ -1,0 +1,171 @@
+"""A shedder's answer while it is being worked out: what was read, what may be chosen, what was decided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from loaddata.broker_load import BrokerLoad, ResourceWeights
+from loaddata.bundle_load import MessageAverage
+from shedders.cluster import Bundle, Cluster
+from shedders.plan import Label, Left, Move, Plan, Reason
+from shedders.readings import GraceSettings, is_sound, read
+
+Measure = Callable[[MessageAverage | BrokerLoad], float]
+Weighed = Sequence[tuple[Bundle, float]]
+
+_INTERNAL = re.compile(r"(pulsar|sla-monitor)/([^/]+/)?[^/:]+:\d+")
+_NEEDED = 2
+
+
+def bytes_of(load: MessageAverage | BrokerLoad) -> float:
+    """Bytes a second in both directions."""
+    return load.msg_throughput
+
+
+def messages_of(load: MessageAverage | BrokerLoad) -> float:
+    """Messages a second in both directions."""
+    return load.msg_rate
+
+
+class Draft:
+    """One decision in the making.
+
+    Attributes:
+        loads: Reports of the brokers that can be judged, by name, sorted.
+        stopped: The answer, if there is nothing to decide: safe mode, or no two brokers to decide between.
+    """
+
+    def __init__(
+        self,
+        strategy: str,
+        cluster: Cluster,
+        settings: GraceSettings,
+        memory: Mapping[str, Any],
+        weights: ResourceWeights | None,
+    ) -> None:
+        self.cluster = cluster
+        self.strategy = strategy
+        self._settings = settings
+        self._judged: dict[str, list[Bundle]] = {}
+        readings = read(cluster, settings, weights)
+        self.loads = readings.loads
+        self.left = list(readings.left)
+        self.moves: list[Move] = []
+        self.scores: dict[str, float] = {}
+        self.stats: dict[str, float] = {}
+        self.memory: dict[str, Any] = dict(memory)
+        self.stopped = self._stop()
+
+    def leave(self, name: str, reason: str, why: str) -> None:
+        """Record a broker or bundle that was left alone."""
+        self.left.append(Left(name, reason, why))
+
+    def size(self, broker: str) -> int:
+        """How many bundles it owns, movable or not."""
+        return len(self.cluster.bundles_of.get(broker, ()))
+
+    def movable(self, broker: str) -> Sequence[Bundle]:
+        """Its bundles that may be chosen, sorted by name; the others are recorded. Each broker is looked at once.
+
+        In flight, pinned and recently moved bundles never are. Those of excluded namespaces neither; but upstream counts them
+        as moved before it finds that they are excluded, and so does this with `upstream` (they are refused in `move`).
+        """
+        found = self._judged.get(broker)
+        if found is None:
+            found = self._judged[broker] = [one for one in self.cluster.bundles_of.get(broker, ()) if self._may_go(one)]
+        return found
+
+    def weighed(self, broker: str, measure: Measure) -> Weighed:
+        """Its movable bundles with their short-term traffic, most first, equal ones by name."""
+        pairs = [(bundle, measure(bundle.averages.short)) for bundle in self.movable(broker)]
+        pairs.sort(key=_by_weight)
+        return pairs
+
+    def total(self, broker: str, measure: Measure) -> float:
+        """A broker's traffic: what it reports now, or what its bundles' averages add up to, if that is more."""
+        averages = (bundle.averages.short for bundle in self.cluster.bundles_of.get(broker, ()))
+        return max(measure(self.loads[broker]), sum(measure(average) for average in averages if is_sound(average)))
+
+    def move(
+        self, bundle: Bundle, source: str, reason: Reason, load: float, why: str, destination: str | None = None
+    ) -> None:
+        """Decide for a move."""
+        if bundle.namespace in self.cluster.policies.excluded:
+            self.leave(bundle.name, "excluded", f"chosen and counted as moved, but {bundle.namespace} is excluded")
+            return
+        self.moves.append(Move(bundle.name, source, destination, reason, load, why))
+
+    def plan(self, why: str, otherwise: Reason) -> Plan:
+        """The answer.
+
+        Args:
+            why: Said where nothing moves.
+            otherwise: Upstream's reason where nothing moves.
+        """
+        if self.moves:
+            sources = sorted({move.source for move in self.moves})
+            why = f"{_count(len(self.moves), 'bundle')} from {', '.join(sources)}"
+        return Plan(
+            self.strategy,
+            Label.SUCCESS if self.moves else Label.SKIP,
+            self.moves[0].reason if self.moves else otherwise,
+            why,
+            self.moves,
+            self.left,
+            self.scores,
+            self.stats,
+            self.memory,
+        )
+
+    def _stop(self) -> Plan | None:
+        if self.cluster.safe is not None:
+            return self.plan(f"the cluster is left alone: {self.cluster.safe}", Reason.UNKNOWN)
+        if len(self.loads) >= _NEEDED:
+            return None
+        words = {left.reason for left in self.left}
+        if "outdated" in words or "lapsed" in words:
+            reason = Reason.OUTDATED_DATA
+        else:
+            reason = Reason.NO_LOAD_DATA if words else Reason.NO_BROKERS
+        brokers = _count(len(self.cluster.brokers), "broker")
+        return self.plan(
+            f"{len(self.loads)} of {brokers} can be judged by their reports; it takes {_NEEDED} to move anything",
+            reason,
+        )
+
+    def _may_go(self, bundle: Bundle) -> bool:
+        policies, namespace = self.cluster.policies, bundle.namespace
+        age_s = self.cluster.recent.bundles.get(bundle.name)
+        pin = policies.pins.get(bundle.name) or policies.pins.get(namespace)
+        if bundle.in_flight:
+            self.leave(bundle.name, "in-flight", "it is on its way or being split")
+        elif pin is not None:
+            self.leave(bundle.name, "pinned", f"it is pinned to {pin}")
+        elif age_s is not None and not age_s > self._settings.grace_s:
+            self.leave(bundle.name, "recently-moved", f"moved {age_s:.0f} s ago, grace {self._settings.grace_s:.0f} s")
+        elif _is_internal(namespace):
+            self.leave(bundle.name, "internal", f"{namespace} checks the health of one broker")
+        elif namespace in policies.excluded and not self._settings.upstream:
+            self.leave(bundle.name, "excluded", f"{namespace} is excluded")
+        elif not is_sound(bundle.averages.short):
+            self.leave(bundle.name, "bad-load", f"its short-term averages are {bundle.averages.short}")
+        else:
+            return True
+        return False
+
+
+def _by_weight(pair: tuple[Bundle, float]) -> float:
+    return -pair[1]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+@lru_cache(maxsize=4096)
+def _is_internal(namespace: str) -> bool:
+    """Upstream's heartbeat and SLA namespaces, which belong to one broker."""
+    return _INTERNAL.fullmatch(namespace) is not None

@@ -1,0 +1,26 @@
+"""Errors of the strategies; each says what happened, to what, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from statechannel.errors import StateChannelError
+
+
+class UnknownStrategyError(StateChannelError):
+    """No strategy of that name is installed."""
+
+    def __init__(self, kind: str, name: str, known: Sequence[str]) -> None:
+        near = get_close_matches(name, known, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        super().__init__(f"no {kind} strategy `{name}`", hint=f"{meant}There are: {', '.join(known) or 'none'}.")
+
+
+class StrategyFailedError(StateChannelError):
+    """A strategy that is installed cannot be used."""
+
+    def __init__(self, kind: str, name: str, why: str) -> None:
+        super().__init__(
+            f"{kind} strategy `{name}` {why}", hint="Mend or remove that package, or choose another strategy."
+        )

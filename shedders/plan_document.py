@@ -1,0 +1,201 @@
+"""What `--output json` of the plan commands says (shedders/plan.schema.json): the stable door for outside comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from shedders.plan import Left, Move, Placed, Plan, SplitPlan
+
+FORMAT = 1
+
+Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
+
+
+class DocumentPart(BaseModel):
+    """Base of all parts of a plan document."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class PlacedPart(DocumentPart):
+    """Where a bundle goes, and why."""
+
+    bundle: str
+    broker: str | None = Field(description="null: nobody may take it.")
+    why: str
+    best: list[str] = Field(
+        description="Brokers among which the choice was free (upstream picks one at random), sorted."
+    )
+    removed: dict[str, tuple[str, str]] = Field(description="Brokers that a filter took away: the filter, the reason.")
+    scores: dict[str, Score]
+
+
+class MovePart(DocumentPart):
+    """One move."""
+
+    bundle: str
+    source: str
+    destination: str | None = Field(description="null: no broker may take it, the bundle stays.")
+    chosen_by: Literal["strategy", "placement"] | None = Field(description="Who chose the destination.")
+    reason: str = Field(description="Upstream's reason.")
+    load: float = Field(description="Traffic that goes along, in the strategy's own measure.")
+    swap: bool = Field(description="It is given back in exchange for others.")
+    why: str
+
+
+class LeftPart(DocumentPart):
+    """A broker or bundle that was looked at and left alone."""
+
+    name: str
+    reason: str = Field(description="A stable word.")
+    why: str
+
+
+class CyclePart(DocumentPart):
+    """One decision."""
+
+    cycle: int = Field(ge=1)
+    now_ms: int
+    label: str = Field(description="Upstream's label.")
+    reason: str = Field(description="Upstream's reason.")
+    why: str
+    moves: list[MovePart]
+    left: list[LeftPart]
+    placed: list[PlacedPart] = Field(description="How destinations were found that the strategy left open.")
+    scores: dict[str, Score]
+    stats: dict[str, Score]
+    memory: dict[str, JsonValue] = Field(description="What the next decision is given.")
+
+
+class ShedPlan(DocumentPart):
+    """Answer of `shed plan`."""
+
+    kind: Literal["shed-plan"] = "shed-plan"
+    format: Literal[1] = 1
+    strategy: str
+    profile: str
+    settings: dict[str, JsonValue] = Field(description="Every setting of the strategy as it was used.")
+    every_s: float = Field(description="Seconds from one cycle to the next.")
+    cycles: list[CyclePart]
+
+
+class PlacePlan(DocumentPart):
+    """Answer of `place plan`."""
+
+    kind: Literal["place-plan"] = "place-plan"
+    format: Literal[1] = 1
+    strategy: str
+    profile: str
+    settings: dict[str, JsonValue]
+    filters: dict[str, JsonValue] = Field(description="Settings of the filters as they were used.")
+    placed: list[PlacedPart] = Field(description="In the order asked for; each counts for those after it.")
+
+
+class SplitPart(DocumentPart):
+    """One bundle that should be split, or was looked at."""
+
+    bundle: str
+    positions: list[int] = Field(description="Hashes to cut at; empty: it is left whole.")
+    children: list[str] = Field(description="Keys of the parts; empty: it is left whole.")
+    reason: str
+    why: str
+
+
+class SplitPlanDocument(DocumentPart):
+    """Answer of `split plan`."""
+
+    kind: Literal["split-plan"] = "split-plan"
+    format: Literal[1] = 1
+    algorithm: str
+    profile: str
+    settings: dict[str, JsonValue] = Field(description="Settings of the algorithm as they were used.")
+    splitting: dict[str, JsonValue] = Field(description="Settings of when to split as they were used.")
+    every_s: float
+    cycles: list[SplitCycle]
+
+
+class SplitCycle(DocumentPart):
+    """One look at all bundles."""
+
+    cycle: int = Field(ge=1)
+    splits: list[SplitPart]
+    memory: dict[str, JsonValue]
+
+
+PlanDocument = Annotated[ShedPlan | PlacePlan | SplitPlanDocument, Field(discriminator="kind")]
+
+
+def finite(scores: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers by name, sorted; those that JSON cannot say become null."""
+    return {name: value if isfinite(value) else None for name, value in sorted(scores.items())}
+
+
+def cycle_part(
+    number: int, now_ms: int, plan: Plan, moves: Sequence[Move], placed: Sequence[Placed], memory: Mapping[str, Any]
+) -> CyclePart:
+    """One decision as the document has it.
+
+    Args:
+        moves: The plan's, with destinations where placement found them.
+        placed: What placement answered for moves that the strategy left open.
+        memory: What the next decision is given.
+    """
+    open_ = {one.bundle for one in placed}
+    return CyclePart(
+        cycle=number,
+        now_ms=now_ms,
+        label=plan.label.value,
+        reason=plan.reason.value,
+        why=plan.why,
+        moves=[_move(move, placement=move.bundle in open_) for move in moves],
+        left=[_left(one) for one in plan.left],
+        placed=[placed_part(one) for one in placed],
+        scores=finite(plan.scores),
+        stats=finite(plan.stats),
+        memory=dict(memory),
+    )
+
+
+def _move(move: Move, *, placement: bool) -> MovePart:
+    chosen_by: Literal["strategy", "placement"] | None = "placement" if placement else "strategy"
+    return MovePart(
+        bundle=move.bundle,
+        source=move.source,
+        destination=move.destination,
+        chosen_by=None if move.destination is None else chosen_by,
+        reason=move.reason.value,
+        load=move.load,
+        swap=move.swap,
+        why=move.why,
+    )
+
+
+def _left(left: Left) -> LeftPart:
+    return LeftPart(name=left.name, reason=left.reason, why=left.why)
+
+
+def placed_part(placed: Placed) -> PlacedPart:
+    """A placement as the document has it."""
+    return PlacedPart(
+        bundle=placed.bundle,
+        broker=placed.broker,
+        why=placed.why,
+        best=list(placed.best),
+        removed={name: tuple(one) for name, one in sorted(placed.removed.items())},
+        scores=finite(placed.scores),
+    )
+
+
+def split_part(split: SplitPlan, children: Sequence[str]) -> SplitPart:
+    """A split as the document has it."""
+    return SplitPart(
+        bundle=split.bundle,
+        positions=list(split.positions),
+        children=list(children),
+        reason=split.reason,
+        why=split.why,
+    )

@@ -1,0 +1,169 @@
+"""Which brokers' reports can be judged, and the settings that say so: shared by the strategies of the older load manager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from pydantic import Field
+
+from loaddata.broker_load import BrokerLoad, ResourceWeights
+from loaddata.bundle_load import MessageAverage
+from shedders.cluster import Broker, Cluster
+from shedders.plan import Left
+from shedders.strategy import StrategySettings
+
+MIB = 1024.0 * 1024.0
+
+
+class ReadingSettings(StrategySettings):
+    """What every strategy here asks of a report."""
+
+    upstream: bool = Field(
+        default=False, description="Behave as Pulsar 4.2.4 does, bit for bit, where this strategy is mended."
+    )
+    max_age_s: float = Field(
+        default=1800.0,
+        gt=0,
+        description="A broker whose report is older is left alone, in seconds; upstream's older manager has no such limit "
+        "(the newer: loadBalancerBrokerLoadDataTTLInSeconds).",
+    )
+
+
+class GraceSettings(ReadingSettings):
+    """What every shedder here asks of a bundle."""
+
+    grace_s: float = Field(
+        default=1800.0,
+        ge=0,
+        description="A bundle is not moved again within so many seconds (loadBalancerSheddingGracePeriodMinutes).",
+    )
+
+
+class UsageSettings(ReadingSettings):
+    """What each resource counts where brokers are judged by their usage."""
+
+    cpu_weight: float = Field(default=1.0, ge=0, description="Weight of CPU (loadBalancerCPUResourceWeight).")
+    direct_memory_weight: float = Field(
+        default=0.0, ge=0, description="Weight of direct memory (loadBalancerDirectMemoryResourceWeight)."
+    )
+    bandwidth_in_weight: float = Field(
+        default=1.0, ge=0, description="Weight of bytes received (loadBalancerBandwidthInResourceWeight)."
+    )
+    bandwidth_out_weight: float = Field(
+        default=1.0, ge=0, description="Weight of bytes sent (loadBalancerBandwidthOutResourceWeight)."
+    )
+
+    @property
+    def weights(self) -> ResourceWeights:
+        """The four weights; heap memory counts nothing, as upstream since 3.0."""
+        return ResourceWeights(
+            self.cpu_weight, 0.0, self.direct_memory_weight, self.bandwidth_in_weight, self.bandwidth_out_weight
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Reports that can be judged, by broker, sorted; and who was left out, why."""
+
+    loads: Mapping[str, BrokerLoad]
+    left: Sequence[Left]
+
+
+def is_amount(value: float) -> bool:
+    """Whether it can be the amount of anything: a number, not negative, not endless."""
+    return 0.0 <= value < inf
+
+
+def is_sound(average: MessageAverage) -> bool:
+    """Whether an average can be reckoned with."""
+    return (
+        is_amount(average.msg_throughput_in)
+        and is_amount(average.msg_throughput_out)
+        and is_amount(average.msg_rate_in)
+        and is_amount(average.msg_rate_out)
+    )
+
+
+def read(cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights | None) -> Readings:
+    """Sort out the brokers that can be judged.
+
+    Args:
+        weights: Where usage decides: a broker must have a limit for one of the resources that count.
+    """
+    loads: dict[str, BrokerLoad] = {}
+    left: list[Left] = []
+    for name in cluster.broker_names:
+        broker = cluster.brokers[name]
+        fault = why_unreadable(broker, settings, weights)
+        if fault is None and broker.load is not None:
+            loads[name] = broker.load
+        elif fault is not None:
+            left.append(Left(name, *fault))
+    return Readings(loads, left)
+
+
+def why_unreadable(
+    broker: Broker, settings: ReadingSettings, weights: ResourceWeights | None
+) -> tuple[str, str] | None:
+    """Why a broker's report is not used: a stable word and a sentence; None where it is."""
+    load = broker.load
+    if load is None:
+        return "no-load-data", "it has reported no load"
+    wrong = _unsound(load)
+    if wrong is not None:
+        return "bad-load", f"its report says {wrong}"
+    if settings.upstream:
+        return None
+    if not broker.load_age_s <= settings.max_age_s:
+        return "outdated", f"its report is {broker.load_age_s:.0f} s old, more than {settings.max_age_s:.0f} s"
+    if broker.load_lapsed:
+        return "lapsed", "its report is older than the last change of ownership of its bundles"
+    if weights is not None and not _has_limit(load, weights):
+        return "no-limits", "its report has no limit for any resource that counts"
+    return None
+
+
+def may_receive(cluster: Cluster, name: str) -> bool:
+    """Whether a broker takes bundles at all; which ones, the filters say."""
+    return cluster.brokers[name].accepting and name not in cluster.policies.cordons
+
+
+def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
+    """A table of amounts by name out of a strategy's memory; what is not an amount is forgotten."""
+    table = memory.get(key)
+    if not isinstance(table, Mapping):
+        return {}
+    return {
+        str(name): value
+        for name, value in table.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
+    }
+
+
+def _unsound(load: BrokerLoad) -> str | None:
+    amounts = (
+        ("cpu", load.cpu.usage, load.cpu.limit),
+        ("memory", load.memory.usage, load.memory.limit),
+        ("direct memory", load.direct_memory.usage, load.direct_memory.limit),
+        ("bandwidth in", load.bandwidth_in.usage, load.bandwidth_in.limit),
+        ("bandwidth out", load.bandwidth_out.usage, load.bandwidth_out.limit),
+        ("message rate", load.msg_rate_in, load.msg_rate_out),
+        ("throughput", load.msg_throughput_in, load.msg_throughput_out),
+        ("moving averages", load.weighted_max_ema, load.msg_throughput_ema),
+    )
+    for what, one, other in amounts:
+        if not (is_amount(one) and is_amount(other)):
+            return f"{what} {one}, {other}"
+    return None
+
+
+def _has_limit(load: BrokerLoad, weights: ResourceWeights) -> bool:
+    return (
+        (weights.cpu > 0 and load.cpu.limit > 0)
+        or (weights.direct_memory > 0 and load.direct_memory.limit > 0)
+        or (weights.bandwidth_in > 0 and load.bandwidth_in.limit > 0)
+        or (weights.bandwidth_out > 0 and load.bandwidth_out.limit > 0)
+    )

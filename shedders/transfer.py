@@ -1,0 +1,268 @@
+"""TransferShedder: moves bundles from the heaviest brokers to the lightest until the spread of loads is small enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from shedders.cluster import Bundle, Cluster
+from shedders.plan import Label, Left, Move, Plan, Reason
+from shedders.strategy import StrategySettings
+from shedders.transfer_pairs import Aim, Exchange, exchange
+from shedders.transfer_settings import TransferSettings
+from shedders.transfer_sides import Bundles, CanTake, Side, has_policies, sides
+from shedders.transfer_stats import Spread
+from shedders.transfer_upstream import UpstreamCycle
+
+SKIP_REASONS = {
+    "cooling": Reason.COOL_DOWN,
+    "outdated": Reason.OUTDATED_DATA,
+    "no-load-data": Reason.NO_LOAD_DATA,
+    "lapsed": Reason.NO_LOAD_DATA,
+    "bad-load": Reason.NO_LOAD_DATA,
+    "no-limits": Reason.NO_LOAD_DATA,
+}
+"""What upstream calls the reason why a broker is left out, the first that applies."""
+
+
+class TransferShedder:
+    """Evens out the heaviest and the lightest brokers, pair by pair, once the loads were too far apart several times in a row.
+
+    A broker's load x is the moving average of its weighted maximum; avg and std are over all brokers that take part.
+
+    - Condition: std > `target_std`, or the lightest is all but idle (x < avg * m, or its traffic on average < that of the
+      heaviest * m; m = min(0.5, `target_std` / 2)), or the heaviest is overloaded (x > `overloaded_percent` / 100 and
+      x > avg + `target_std`). Met more than `hit_threshold` times in a row, it acts.
+    - Pair: heaviest X and lightest N, `max_pairs_per_cycle` times at most, while the condition is met by what the loads will
+      be. Traffic T_X of X is to sink by T_X * (x_X - x_N) / 2 / x_X; bundles are chosen that come near it and not beyond it
+      (`shedders.transfer_pairs`). What moves, net, changes the loads by net * x_X / T_X.
+
+    Worked example: loads 0.02, 0.04, 0.06, 0.80, 0.90 have avg 0.364 and std 0.398, which is above 0.25. The fifth broker
+    serves 9 MB/s with bundles of 2 and 7, and the first is to get 9 * 0.44 / 0.9 = 4.4 of it: the bundle of 2 goes, 7 is too
+    much. That is 0.2 of load; loads 0.22, 0.04, 0.06, 0.80, 0.70 have std 0.321, so the fourth broker comes next: of 8 MB/s
+    it is to lose 8 * 0.38 / 0.8 = 3.8 to the second, and its bundle of 2 goes (the other has 6). Loads 0.22, 0.24, 0.06,
+    0.60, 0.70 have std 0.244: enough.
+
+    Words for brokers left alone, besides those of `shedders.transfer_sides`: `no-bundles` (it reports none), `sole-bundle`
+    (split it), `no-traffic`, `small-gap` (the destination is nearly as loaded), `nothing-fits`, `tries-used-up`; for
+    bundles `too-heavy`.
+
+    Source: PIP-192, PIP-220; upstream `TransferShedder`. With `upstream` it is that class, defects included. Ours differs
+    as design/decisions/0040 to 0047 say.
+
+    Args:
+        can_take: Filters; without it every broker may take every bundle.
+    """
+
+    name: ClassVar[str] = "transfer"
+    Settings: ClassVar[type[StrategySettings]] = TransferSettings
+
+    def __init__(self, settings: TransferSettings, can_take: CanTake | None = None) -> None:
+        self.settings = settings
+        self._can_take: CanTake = can_take or (lambda _bundle, _source, _destination: True)
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        """Decide once; remembers how often in a row the condition was met (`hits`)."""
+        found = memory.get("hits", 0)
+        hits = found if type(found) is int and found >= 0 else 0
+        if cluster.safe is not None:
+            kept = hits if self.settings.upstream else 0
+            why = f"the cluster is left alone: {cluster.safe}"
+            return Plan(self.name, Label.SKIP, Reason.UNKNOWN, why, memory={"hits": kept})
+        if self.settings.upstream:
+            return UpstreamCycle(cluster, self.settings, self._upstream_rule(cluster), hits).plan()
+        return _Cycle(cluster, self.settings, self._can_take, hits).plan()
+
+    def _upstream_rule(self, cluster: Cluster) -> Callable[[Bundle, str, str], bool]:
+        def can_go(bundle: Bundle, source: str, destination: str) -> bool:
+            if not self.settings.shed_with_policies and has_policies(cluster.policies, bundle.namespace):
+                return False
+            try:
+                return self._can_take(bundle, source, destination)
+            except Exception:
+                return False
+
+        return can_go
+
+
+class _Cycle:
+    """One decision of ours."""
+
+    def __init__(self, cluster: Cluster, settings: TransferSettings, can_take: CanTake, hits: int) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._hits, self._met = hits, 0
+        self._sides, self._left = sides(cluster, settings)
+        self._bundles = Bundles(cluster, settings, can_take)
+        self._spread = Spread({side.name: side.load for side in self._sides})
+        self._first = self._spread.std
+        self._done: set[str] = set()
+        self._tries = 0
+        self._moves: list[Move] = []
+
+    def plan(self) -> Plan:
+        skipped = self._too_few()
+        if skipped is not None:
+            self._hits = 0
+            return self._answer(Label.SKIP, *skipped)
+        self._met = self._hits = self._hits + 1 if self._reason() is not None else 0
+        if self._hits <= self._settings.hit_threshold:
+            why = f"condition met {self._hits} times in a row; more than {self._settings.hit_threshold} are needed"
+            return self._answer(Label.SKIP, Reason.HIT_COUNT, why)
+        self._met, self._hits = self._hits, 0
+        self._pair_up()
+        if self._moves:
+            why = f"{len(self._moves)} bundles to move; spread {self._first:.3f} becomes {self._spread.std:.3f}"
+            return self._answer(Label.SUCCESS, self._moves[0].reason, why)
+        return self._answer(Label.SKIP, Reason.NO_BUNDLES, "no pair of brokers has bundles that would even it out")
+
+    def _too_few(self) -> tuple[Reason, str] | None:
+        """Why there is nothing to decide on."""
+        words = {left.reason for left in self._left}
+        reason = next((SKIP_REASONS[word] for word in SKIP_REASONS if word in words), Reason.NO_BROKERS)
+        if len(self._sides) < 2 or all(side.gives_only for side in self._sides):  # noqa: PLR2004
+            return reason, f"{len(self._sides)} of {len(self._cluster.brokers)} brokers can take part; two are needed"
+        blind = SKIP_REASONS.keys() - {"cooling"}
+        unknown = sum(left.reason in blind for left in self._left)
+        away = sum(left.reason == "not-accepting" for left in self._left)
+        here = len(self._cluster.brokers) - away
+        if here - unknown < self._settings.min_reporting_share * here:
+            blamed = next(SKIP_REASONS[word] for word in SKIP_REASONS if word in words & blind)
+            return blamed, f"only {here - unknown} of {here} brokers have a usable report"
+        return None
+
+    def _reason(self) -> Reason | None:
+        """Why the lightest and heaviest brokers that are left should be evened out, if they should."""
+        low = next((side for side in self._sides if self._takes(side)), None)
+        high = next((side for side in reversed(self._sides) if side.name not in self._done), None)
+        if low is None or high is None:
+            return None
+        settings, share = self._settings, self._settings.underloaded_share
+        if self._spread.std > settings.target_std:
+            return Reason.OVERLOADED
+        if (
+            low.load < self._spread.mean * share
+            or low.report.msg_throughput_ema < high.report.msg_throughput_ema * share
+        ):
+            return Reason.UNDERLOADED
+        if high.load > settings.overloaded_percent / 100 and high.load > self._spread.mean + settings.target_std:
+            return Reason.OVERLOADED
+        return None
+
+    def _takes(self, side: Side) -> bool:
+        return not side.gives_only and side.name not in self._done
+
+    def _pair_up(self) -> None:
+        pairs = 0
+        for place in range(len(self._sides) - 1, -1, -1):
+            source = self._sides[place]
+            if pairs >= self._settings.max_pairs_per_cycle:
+                return
+            if source.name in self._done:
+                continue
+            reason = self._reason()
+            if reason is None:
+                return
+            if self._tries >= self._settings.max_tries_per_cycle:
+                self._left.append(Left(source.name, "tries-used-up", f"{self._tries} pairs were looked at already"))
+                return
+            self._done.add(source.name)
+            if self._relieve(source, self._sides[:place], reason):
+                pairs += 1
+
+    def _relieve(self, source: Side, lighter: Sequence[Side], reason: Reason) -> bool:
+        """Plan one pair with this source; whether there is one."""
+        owned = self._cluster.bundles_of.get(source.name, ())
+        trouble, cargo = None, []
+        if not source.load > 0 or not source.report.msg_throughput > 0:
+            trouble = ("no-traffic", f"load {source.load:.3f} with {source.report.msg_throughput:.0f} B/s")
+        elif len(owned) == 1:
+            trouble = ("sole-bundle", f"{owned[0].name} is all it has: splitting it would help, moving it would not")
+        else:
+            cargo = self._bundles.cargo(source.name)
+            self._tries += 1
+        if trouble is None and not cargo:
+            trouble = ("no-bundles", f"none of its {len(owned)} bundles is reported and free to go")
+        if trouble is not None:
+            self._left.append(Left(source.name, *trouble))
+            return False
+        takers = [side for side in lighter if self._takes(side)]
+        # An idle broker is the reason by itself: filling another one instead would not mend it.
+        most = 1 if reason is Reason.UNDERLOADED else self._settings.max_destinations_per_source
+        word, why = "nothing-fits", "there is no lighter broker that takes bundles"
+        for turn, taker in enumerate(takers[:most]):
+            gap = source.load - taker.load
+            if not gap > 0 or (self._by_spread(reason) and gap <= self._settings.target_std):
+                word, why = "small-gap", f"{taker.name} has only {gap:.3f} less"
+                break
+            if turn and self._tries >= self._settings.max_tries_per_cycle:
+                break
+            self._tries += bool(turn)
+            target = source.report.msg_throughput * (gap / 2 / source.load)
+            found = self._exchange(source, taker, target, len(owned))
+            if found.going:
+                self._book(source, taker, found, target, reason)
+                return True
+            why = f"no bundle can take {target:.0f} B/s or less to {taker.name}"
+        for one in cargo:
+            self._bundles.left.setdefault(one.bundle.name, Left(one.bundle.name, "too-heavy", f"{one.load:.0f} B/s"))
+        self._left.append(Left(source.name, word, why))
+        return False
+
+    def _by_spread(self, reason: Reason) -> bool:
+        return reason is Reason.OVERLOADED and self._spread.std > self._settings.target_std
+
+    def _exchange(self, source: Side, taker: Side, target: float, owned: int) -> Exchange:
+        aim = Aim(
+            target=target,
+            enough=self._settings.enough_share,
+            most_going=owned - 1,
+            most=self._settings.max_bundles_per_pair,
+            swap=self._settings.transfer,
+        )
+        return exchange(
+            self._bundles.cargo(source.name),
+            lambda: self._bundles.cargo(taker.name),
+            aim,
+            lambda bundle: self._bundles.may_go(bundle, source.name, taker.name),
+            lambda bundle: self._bundles.may_go(bundle, taker.name, source.name),
+        )
+
+    def _book(self, source: Side, taker: Side, found: Exchange, target: float, reason: Reason) -> None:
+        self._done.add(taker.name)
+        self._spread.shift(source.name, taker.name, found.net * source.load / source.report.msg_throughput)
+        why = (
+            f"{source.name} has load {source.load:.3f}, {taker.name} {taker.load:.3f}: "
+            f"{found.net:.0f} of the {target:.0f} B/s go that would even them out"
+        )
+        for one in found.back:
+            swapped = f"comes back for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
+            self._moves.append(Move(one.bundle.name, taker.name, source.name, reason, one.load, swapped, swap=True))
+        to = taker.name if self._settings.transfer else None
+        for one in found.going:
+            self._moves.append(Move(one.bundle.name, source.name, to, reason, one.load, why))
+
+    def _answer(self, label: Label, reason: Reason, why: str) -> Plan:
+        moved = {move.bundle for move in self._moves}
+        bundles = [self._bundles.left[name] for name in sorted(self._bundles.left) if name not in moved]
+        loads = {name: broker.load for name, broker in sorted(self._cluster.brokers.items())}
+        scores = {name: load.weighted_max_ema for name, load in loads.items() if load is not None}
+        return Plan(
+            strategy=TransferShedder.name,
+            label=label,
+            reason=reason,
+            why=why,
+            moves=tuple(self._moves),
+            left=(*sorted(self._left, key=lambda one: one.name), *bundles),
+            scores={name: score for name, score in scores.items() if math.isfinite(score)},
+            stats={
+                "avg": self._spread.mean,
+                "std": self._first,
+                "std_after": self._spread.std,
+                "target_std": self._settings.target_std,
+                "hits": float(self._met),
+                "brokers": float(len(self._sides)),
+            },
+            memory={"hits": self._hits},
+        )

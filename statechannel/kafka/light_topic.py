@@ -1,0 +1,236 @@
+"""Reads a light topic from its beginning and follows it; the writer's side is `light_writer`."""
+# ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from statechannel.kafka.errors import describe, translate
+from statechannel.kafka.light_writer import Headers, LightCounts, LightTuning, LightWriter
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from statechannel.kafka.client_settings import ClientSettings
+
+__all__ = [
+    "Headers",
+    "LightBatch",
+    "LightCounts",
+    "LightReader",
+    "LightReaderTuning",
+    "LightRecord",
+    "LightTuning",
+    "LightWriter",
+]
+
+_log = logging.getLogger(__name__)
+
+_LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+_OTHER_TOPIC = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+
+
+class LightRecord(NamedTuple):
+    """One record. `timestamp_ms` is the log's own time."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    offset: int
+    timestamp_ms: int
+
+
+class LightBatch(NamedTuple):
+    """Records in log order.
+
+    Attributes:
+        opened: The topic is read from its beginning: what was read before does not count any more.
+        backlog: The first so many records lay in the topic when it was opened; the others came while it was read.
+        caught_up: All that lay in the topic when it was opened has been handed over.
+    """
+
+    records: Sequence[LightRecord]
+    opened: bool
+    backlog: int
+    caught_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LightReaderTuning:
+    """Bounds of a reader.
+
+    Attributes:
+        batch_records: At most so many records in one batch.
+        poll_s: How long a quiet reader sleeps before it looks whether it is to stop.
+        answer_s: Longest wait for the ends of the topic.
+        reopen_s: Pause before it opens the topic again after Kafka refused it.
+    """
+
+    batch_records: int = 500
+    poll_s: float = 0.2
+    answer_s: float = 5.0
+    reopen_s: float = 1.0
+
+
+class LightReader:
+    """Reads partition 0 of one topic in a thread of its own.
+
+    Outages are bridged: reading goes on where it stopped. Where that place is gone (retention, another topic under the
+    same name) the topic is opened again from its beginning.
+
+    Args:
+        topic: Its name.
+        sink: Takes the batches, in the reader's thread; what it raises ends the reader. While it blocks nothing is fetched
+            beyond `ClientTuning.fetch_queue_kib`.
+        group_id: librdkafka wants one; nothing is ever committed to it.
+        on_failure: Called once from the thread if it ends by an exception.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        sink: Callable[[LightBatch], None],
+        *,
+        group_id: str,
+        tuning: LightReaderTuning | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._place = TopicPartition(topic, 0)
+        self._sink = sink
+        self._tuning = tuning or LightReaderTuning()
+        self._on_failure = on_failure
+        self._stopping = threading.Event()
+        self._caught_up = threading.Event()
+        self._is_open = False
+        self._end = 0
+        self._last_error = ""
+        config = {**settings.consumer_config(group_id), "error_cb": self._note}
+        try:
+            self._consumer = Consumer(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, f"making the reader of {topic}", secrets=settings.secrets()) from error
+        self._thread = threading.Thread(target=self._run, name=f"light-reader {topic}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    @property
+    def last_error(self) -> str:
+        """What Kafka said last that was no record; empty while all is well."""
+        return self._last_error
+
+    def wait_caught_up(self, timeout_s: float) -> bool:
+        """Wait until all that lay in the topic at the start was handed over; False if the time ran out first."""
+        return self._caught_up.wait(timeout_s)
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Stop; False if the thread did not end in time. After True the sink is called no more."""
+        self._stopping.set()
+        if self._thread.ident is None:
+            self._consumer.close()
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                if self._is_open:
+                    self._read()
+                elif not self._open():
+                    self._stopping.wait(self._tuning.reopen_s)
+        except BaseException as error:  # the thread's end must not pass unseen
+            _log.exception("the light reader's thread ended (%s)", self._place.topic)
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+        finally:
+            self._consumer.close()
+
+    def _open(self) -> bool:
+        try:
+            marks = self._consumer.get_watermark_offsets(self._place, timeout=self._tuning.answer_s)
+        except KafkaException as error:
+            self._note_text(describe(error, self._settings.secrets()))
+            return False
+        if marks is None:
+            self._note_text(f"no answer within {self._tuning.answer_s:g} s")
+            return False
+        low, self._end = marks
+        self._consumer.assign([TopicPartition(self._place.topic, 0, low)])
+        self._is_open = True
+        done = low == self._end
+        self._sink(LightBatch((), opened=True, backlog=0, caught_up=done))
+        if done:
+            self._caught_up.set()
+        return True
+
+    def _read(self) -> None:
+        first = self._consumer.poll(self._tuning.poll_s)
+        if first is None:
+            return
+        messages = [first, *self._consumer.consume(self._tuning.batch_records - 1, 0)]
+        records: list[LightRecord] = []
+        position = 0
+        lost = ""
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(_record(message))
+                position = records[-1].offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = max(position, message.offset() or 0)
+            else:
+                self._note(error)
+                if error.code() in _LOST_POSITION or error.code() in _OTHER_TOPIC:
+                    lost = describe(error)
+        self._hand_over(records, position)
+        if lost:
+            _log.warning("%s is opened again from its beginning: %s", self._place.topic, lost)
+            self._consumer.unassign()
+            self._is_open = False
+            self._stopping.wait(self._tuning.reopen_s)
+
+    def _hand_over(self, records: list[LightRecord], position: int) -> None:
+        """Compaction leaves gaps, also at the end: positions, not records, say that the end was reached."""
+        newly = position >= self._end and not self._caught_up.is_set()
+        if records or newly:
+            backlog = sum(record.offset < self._end for record in records)
+            self._last_error = ""
+            self._sink(LightBatch(records, opened=False, backlog=backlog, caught_up=position >= self._end))
+        if newly and position > 0:
+            self._caught_up.set()
+
+    def _note(self, error: KafkaError) -> None:
+        self._note_text(describe(error, self._settings.secrets()))
+
+    def _note_text(self, text: str) -> None:
+        if text != self._last_error:
+            _log.info("reading %s: %s", self._place.topic, text)
+        self._last_error = text
+
+
+def _record(message: Message) -> LightRecord:
+    headers = tuple((name, _bytes(value)) for name, value in (message.headers() or ()))
+    return LightRecord(message.key(), message.value(), headers, message.offset() or 0, message.timestamp()[1])
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

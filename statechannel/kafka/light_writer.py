@@ -1,0 +1,271 @@
+"""Writes records that may be lost, such as load reports: never waits, and prefers the new to the old."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from statechannel.kafka.errors import describe, translate
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from statechannel.kafka.client_settings import ClientSettings
+
+_log = logging.getLogger(__name__)
+
+_IDLE_S = 0.5
+_REPORTS_S = 0.02
+_PURGE_S = 2.0
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LightTuning:
+    """What is given up for speed.
+
+    Attributes:
+        acks: 1: the partition's leader has it; 0: it was sent.
+        linger_ms: How long a record may wait for others to share a request with.
+        queue_records: Records that may wait here; beyond it the oldest is dropped.
+        in_flight_records: Records given to the client at once; the others wait where they can still be dropped.
+        delivery_timeout_ms: After this long a record that Kafka has not taken is given up.
+    """
+
+    acks: int = 1
+    linger_ms: int = 20
+    queue_records: int = 1_000
+    in_flight_records: int = 100
+    delivery_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        if self.acks not in (0, 1):
+            raise ValueError(f"acks is 0 or 1 for a light topic, not {self.acks}")
+        if min(self.queue_records, self.in_flight_records) < 1 or self.delivery_timeout_ms <= self.linger_ms:
+            raise ValueError("a queue holds at least one record, and delivery takes longer than lingering")
+
+
+@dataclass(slots=True)
+class LightCounts:
+    """What became of the records.
+
+    Attributes:
+        written: Confirmed (with acks 0: sent).
+        dropped: Too many waited; never sent.
+        failed: Kafka refused them, or did not take them in time; they may be in the log or may not.
+    """
+
+    taken: int = 0
+    written: int = 0
+    dropped: int = 0
+    failed: int = 0
+    last_error: str = ""
+
+
+class _Waiting(NamedTuple):
+    key: bytes
+    value: bytes | None
+    headers: Headers
+
+
+class LightWriter:
+    """Writes to one light topic with a thread of its own. `write` may be called from any thread and never blocks.
+
+    Args:
+        settings: How to reach Kafka.
+        topic: Its name; partition 0 is written.
+        on_failure: Called once from the thread if it ends by an exception.
+        make_producer: For tests.
+
+    Raises:
+        KafkaAdapterError: A client property is refused.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        *,
+        tuning: LightTuning | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+        make_producer: Callable[..., Producer] = Producer,
+    ) -> None:
+        self._topic = topic
+        self._tuning = tuning or LightTuning()
+        self._secrets = settings.secrets()
+        self._on_failure = on_failure
+        self._changed = threading.Condition()
+        self._waiting: deque[_Waiting] = deque()
+        self._in_flight = 0
+        self._closed = False
+        self._stopping = False
+        self._fatal = ""
+        self._config = producer_config(settings, self._tuning)
+        self._make_producer = make_producer
+        self._producer = self._open()
+        self.counts = LightCounts()
+        self._thread = threading.Thread(target=self._run, name=f"light-writer {topic}", daemon=True)
+        self._thread.start()
+
+    def write(self, key: bytes, value: bytes | None, headers: Headers = ()) -> bool:
+        """Queue a record; False if the writer is closed, and the record was not taken."""
+        with self._changed:
+            if self._closed:
+                return False
+            self.counts.taken += 1
+            if len(self._waiting) >= self._tuning.queue_records:
+                self._waiting.popleft()
+                self.counts.dropped += 1
+            self._waiting.append(_Waiting(key, value, headers))
+            self._changed.notify_all()
+            return True
+
+    @property
+    def unanswered(self) -> int:
+        """Records whose end is not known yet."""
+        with self._changed:
+            return len(self._waiting) + self._in_flight
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until every record has ended; False if the time ran out first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._in_flight, timeout_s)
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Flush, give up what is left, stop; True if nothing was left. Later writes are refused."""
+        with self._changed:
+            self._closed = True
+        clean = self.flush(timeout_s) if self._thread.is_alive() else self.unanswered == 0
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join(_PURGE_S + 1.0)
+        return clean
+
+    def _open(self) -> Producer:
+        try:
+            return self._make_producer({**self._config, "error_cb": self._on_error})
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, "making the light producer", secrets=self._secrets) from error
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._step()
+            self._give_up()
+        except BaseException as error:  # the thread's end must not pass unseen
+            _log.exception("the light writer's thread ended (%s)", self._topic)
+            with self._changed:
+                self._closed = True
+                self.counts.dropped += len(self._waiting)
+                self._waiting.clear()
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+
+    def _step(self) -> None:
+        with self._changed:
+            if not self._waiting and not self._in_flight and not self._stopping:
+                self._changed.wait(_IDLE_S)
+            room = self._tuning.in_flight_records - self._in_flight
+            batch = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+            self._in_flight += len(batch)
+        for index, record in enumerate(batch):
+            if not self._produce(record):
+                self._take_back(batch[index:])
+                break
+        self._producer.poll(_REPORTS_S if self._in_flight else 0)
+        if self._fatal:
+            self._replace()
+
+    def _produce(self, record: _Waiting) -> bool:
+        """Hand a record to the client; False if its queue is full."""
+        try:
+            self._producer.produce(
+                self._topic,
+                value=record.value,
+                key=record.key,
+                partition=0,
+                headers=list(record.headers),
+                on_delivery=partial(self._delivered, self._producer),
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            self._ended(describe(error, self._secrets))
+        return True
+
+    def _take_back(self, batch: list[_Waiting]) -> None:
+        with self._changed:
+            self._in_flight -= len(batch)
+            self._waiting.extendleft(reversed(batch))
+            while len(self._waiting) > self._tuning.queue_records:
+                self._waiting.popleft()
+                self.counts.dropped += 1
+
+    def _delivered(self, producer: Producer, error: KafkaError | None, _message: Message) -> None:
+        """Delivery report; called by librdkafka inside `poll`."""
+        if producer is self._producer:
+            self._ended("" if error is None else describe(error, self._secrets))
+
+    def _ended(self, error: str) -> None:
+        with self._changed:
+            self._in_flight -= 1
+            if error:
+                self.counts.failed += 1
+                self.counts.last_error = error
+            else:
+                self.counts.written += 1
+            self._changed.notify_all()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = describe(error, self._secrets)
+
+    def _replace(self) -> None:
+        """The client failed for good: what it held is given up, a new one goes on."""
+        _log.error("the light producer of %s failed: %s", self._topic, self._fatal)
+        self._producer = self._open()
+        self._lose_in_flight(self._fatal)
+        self._fatal = ""
+
+    def _lose_in_flight(self, why: str) -> None:
+        with self._changed:
+            if self._in_flight:
+                self.counts.failed += self._in_flight
+                self.counts.last_error = why
+                self._in_flight = 0
+            self._changed.notify_all()
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self.counts.dropped += len(self._waiting)
+            self._waiting.clear()
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        deadline_s = time.monotonic() + _PURGE_S
+        while self._in_flight and time.monotonic() < deadline_s:
+            self._producer.poll(_REPORTS_S)
+        self._lose_in_flight("the writer was closed before the answer came")
+
+
+def producer_config(settings: ClientSettings, tuning: LightTuning) -> dict[str, object]:
+    """Properties of the client: what the channel's own producer is promised does not hold for this one."""
+    config: dict[str, object] = settings.producer_config()
+    return {
+        **config,
+        "acks": tuning.acks,
+        "enable.idempotence": False,
+        "linger.ms": tuning.linger_ms,
+        "delivery.timeout.ms": tuning.delivery_timeout_ms,
+        "request.timeout.ms": min(tuning.delivery_timeout_ms, settings.tuning.request_timeout_ms),
+        "queue.buffering.max.messages": max(tuning.in_flight_records, 100),
+    }
