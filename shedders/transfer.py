@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from shedders.cluster import Bundle, Cluster
+from pydantic import Field
+
+from shedders.cluster import Cluster
 from shedders.plan import Label, Left, Move, Plan, Reason
+from shedders.readings import GraceSettings
 from shedders.strategy import StrategySettings
-from shedders.transfer_pairs import Aim, Exchange, exchange
-from shedders.transfer_settings import TransferSettings
-from shedders.transfer_sides import Bundles, CanTake, Side, has_policies, sides
-from shedders.transfer_stats import Spread
+from shedders.transfer_pairs import Aim, Bundles, CanTake, Exchange, Side, Spread, exchange, sides
 from shedders.transfer_upstream import UpstreamCycle
 
 SKIP_REASONS = {
@@ -23,36 +23,124 @@ SKIP_REASONS = {
     "bad-load": Reason.NO_LOAD_DATA,
     "no-limits": Reason.NO_LOAD_DATA,
 }
-"""What upstream calls the reason why a broker is left out, the first that applies."""
+"""What upstream calls the reason why a broker is left out; the first that applies is the cycle's."""
+
+_PAIR = 2
+
+
+class TransferSettings(GraceSettings):
+    """Settings of `transfer`; defaults are upstream's where upstream has the setting.
+
+    `max_age_s` (loadBalancerBrokerLoadDataTTLInSeconds) holds with `upstream`, too, by upstream's clocks.
+    """
+
+    target_std: float = Field(
+        default=0.25,
+        ge=0,
+        description="Spread of the brokers' loads that is aimed at; 1.0 is a full broker (loadBalancerBrokerLoadTargetStd)",
+    )
+    overloaded_percent: float = Field(
+        default=85.0,
+        ge=0,
+        description="A broker above this, and above the average by target_std, is relieved in any case "
+        "(loadBalancerBrokerOverloadedThresholdPercentage)",
+    )
+    hit_threshold: int = Field(
+        default=3,
+        ge=0,
+        description="Bundles move when the condition was met more often than this in a row "
+        "(loadBalancerSheddingConditionHitCountThreshold)",
+    )
+    transfer: bool = Field(
+        default=True,
+        description="Name the destination; off: unload, and let the placement choose (loadBalancerTransferEnabled)",
+    )
+    max_pairs_per_cycle: int = Field(
+        default=3,
+        ge=0,
+        description="Pairs of brokers evened out in one cycle (loadBalancerMaxNumberOfBrokerSheddingPerCycle)",
+    )
+    cool_down_s: float = Field(
+        default=180.0,
+        ge=0,
+        description="A broker that gave or got a bundle stays out until it has made a report this long afterwards "
+        "(loadBalanceSheddingDelayInSeconds)",
+    )
+    shed_with_policies: bool = Field(
+        default=False,
+        description="Bundles whose namespace has an isolation policy or an anti-affinity group may move, too "
+        "(loadBalancerSheddingBundlesWithPoliciesEnabled)",
+    )
+    max_bundles_per_pair: int = Field(
+        default=10,
+        ge=1,
+        description="Bundles that one pair exchanges at most, both ways together; upstream: as many as are reported",
+    )
+    enough_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="A pair that has moved this share of what would even it out looks for no swap, and a swap has to bring "
+        "this share of the rest; upstream has a fixed rule instead",
+    )
+    max_destinations_per_source: int = Field(
+        default=8,
+        ge=1,
+        description="Destinations tried for a source whose bundles may not go to the least loaded one; upstream: 1",
+    )
+    max_tries_per_cycle: int = Field(
+        default=64, ge=1, description="Pairs looked at in one cycle, with or without a result; upstream: no limit"
+    )
+    min_reporting_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="With usable reports of fewer than this share of the brokers nothing moves; upstream: all must have one",
+    )
+    upstream_debug: bool = Field(
+        default=False,
+        description="With upstream: count what swaps give back, as it does only in debug mode (loadBalancerDebugModeEnabled)",
+    )
+
+    @property
+    def underloaded_share(self) -> float:
+        """Below this share of the average load, or of the busiest broker's traffic, a broker counts as all but idle."""
+        return min(0.5, max(0.0, self.target_std / 2))
 
 
 class TransferShedder:
-    """Evens out the heaviest and the lightest brokers, pair by pair, once the loads were too far apart several times in a row.
+    """Evens out the heaviest and the lightest broker, pair by pair, once their loads were too far apart several times in a row.
 
-    A broker's load x is the moving average of its weighted maximum; avg and std are over all brokers that take part.
+    x is a broker's load: the moving average of its weighted maximum, 1 for a full broker. T is its traffic in bytes a second.
+    avg and std are over the brokers that take part, m = min(0.5, target_std / 2).
 
-    - Condition: std > `target_std`, or the lightest is all but idle (x < avg * m, or its traffic on average < that of the
-      heaviest * m; m = min(0.5, `target_std` / 2)), or the heaviest is overloaded (x > `overloaded_percent` / 100 and
-      x > avg + `target_std`). Met more than `hit_threshold` times in a row, it acts.
-    - Pair: heaviest X and lightest N, `max_pairs_per_cycle` times at most, while the condition is met by what the loads will
-      be. Traffic T_X of X is to sink by T_X * (x_X - x_N) / 2 / x_X; bundles are chosen that come near it and not beyond it
-      (`shedders.transfer_pairs`). What moves, net, changes the loads by net * x_X / T_X.
+        condition:  std > target_std                                     (Overloaded)
+                    or x_min < avg * m, or T_min < T_max * m on average  (Underloaded)
+                    or x_max > overloaded_percent / 100 and x_max > avg + target_std   (Overloaded)
+        a pair:     heaviest X, lightest N;  target = T_X * (x_X - x_N) / 2 / x_X
+        booked:     net * x_X / T_X of load goes from X to N, by which std changes
 
-    Worked example: loads 0.02, 0.04, 0.06, 0.80, 0.90 have avg 0.364 and std 0.398, which is above 0.25. The fifth broker
-    serves 9 MB/s with bundles of 2 and 7, and the first is to get 9 * 0.44 / 0.9 = 4.4 of it: the bundle of 2 goes, 7 is too
-    much. That is 0.2 of load; loads 0.22, 0.04, 0.06, 0.80, 0.70 have std 0.321, so the fourth broker comes next: of 8 MB/s
-    it is to lose 8 * 0.38 / 0.8 = 3.8 to the second, and its bundle of 2 goes (the other has 6). Loads 0.22, 0.24, 0.06,
-    0.60, 0.70 have std 0.244: enough.
+    When the condition was met more than `hit_threshold` times in a row, pairs are made while it is still met by what the
+    loads will be, `max_pairs_per_cycle` at most; no broker is in two. Bundles are chosen heaviest first that together do not
+    exceed the target. If that is less than half of it, one heavier bundle goes against lighter ones that come back.
 
-    Words for brokers left alone, besides those of `shedders.transfer_sides`: `no-bundles` (it reports none), `sole-bundle`
-    (split it), `no-traffic`, `small-gap` (the destination is nearly as loaded), `nothing-fits`, `tries-used-up`; for
-    bundles `too-heavy`.
+    Worked example (also a test): loads 0.02, 0.04, 0.06, 0.80, 0.90 have avg 0.364 and std 0.398, which is above 0.25. The
+    fifth broker serves 9 MB/s with bundles of 2 and 7, and the first is to get 9 * 0.44 / 0.9 = 4.4 of it: the bundle of 2
+    goes, 7 is too much. That is 0.2 of load; loads 0.22, 0.04, 0.06, 0.80, 0.70 have std 0.321, so the fourth broker comes
+    next: of 8 MB/s it is to lose 8 * 0.38 / 0.8 = 3.8 to the second, and its bundle of 2 goes (the other has 6). Loads 0.22,
+    0.24, 0.06, 0.60, 0.70 have std 0.244: enough.
 
-    Source: PIP-192, PIP-220; upstream `TransferShedder`. With `upstream` it is that class, defects included. Ours differs
-    as design/decisions/0040 to 0047 say.
+    Words in `Plan.left`. Brokers: `not-accepting`, `no-load-data`, `bad-load`, `no-limits`, `outdated`, `lapsed`, `cooling`,
+    `cordoned`, `no-traffic`, `sole-bundle` (split it), `no-bundles` (none that is reported may go), `small-gap` (the lightest
+    is nearly as loaded), `nothing-fits`, `tries-used-up`. Bundles: `in-flight`, `excluded`, `policies`, `recently-moved`,
+    `no-stats`, `bad-load`, `no-traffic`, `pinned`, `filtered`, `filter-failed`, `too-heavy`; with `upstream` also `last-one`.
+
+    Source: PIP-192, PIP-220, upstream `TransferShedder`. With `upstream` it is that class, defects included
+    (`shedders.transfer_upstream`); ours differs as design/decisions/0040 to 0047 say.
 
     Args:
-        can_take: Filters; without it every broker may take every bundle.
+        can_take: Filters: why a broker may not take a bundle, None where it may. Without them everybody may take everything.
+            It has to speak of the cluster that is planned for, so who has filters makes the strategy anew for each decision.
     """
 
     name: ClassVar[str] = "transfer"
@@ -60,36 +148,28 @@ class TransferShedder:
 
     def __init__(self, settings: TransferSettings, can_take: CanTake | None = None) -> None:
         self.settings = settings
-        self._can_take: CanTake = can_take or (lambda _bundle, _source, _destination: True)
+        self._can_take = can_take
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         """Decide once; remembers how often in a row the condition was met (`hits`)."""
         found = memory.get("hits", 0)
         hits = found if type(found) is int and found >= 0 else 0
         if cluster.safe is not None:
-            kept = hits if self.settings.upstream else 0
-            why = f"the cluster is left alone: {cluster.safe}"
-            return Plan(self.name, Label.SKIP, Reason.UNKNOWN, why, memory={"hits": kept})
+            kept = dict(memory) if self.settings.upstream else {"hits": 0}
+            return Plan(
+                self.name, Label.SKIP, Reason.UNKNOWN, f"the cluster is left alone: {cluster.safe}", memory=kept
+            )
         if self.settings.upstream:
-            return UpstreamCycle(cluster, self.settings, self._upstream_rule(cluster), hits).plan()
+            names = memory.get("receivers", ())
+            receivers = [name for name in names if isinstance(name, str)] if isinstance(names, list | tuple) else []
+            return UpstreamCycle(cluster, self.settings, self._can_take, hits, receivers).plan()
         return _Cycle(cluster, self.settings, self._can_take, hits).plan()
-
-    def _upstream_rule(self, cluster: Cluster) -> Callable[[Bundle, str, str], bool]:
-        def can_go(bundle: Bundle, source: str, destination: str) -> bool:
-            if not self.settings.shed_with_policies and has_policies(cluster.policies, bundle.namespace):
-                return False
-            try:
-                return self._can_take(bundle, source, destination)
-            except Exception:
-                return False
-
-        return can_go
 
 
 class _Cycle:
     """One decision of ours."""
 
-    def __init__(self, cluster: Cluster, settings: TransferSettings, can_take: CanTake, hits: int) -> None:
+    def __init__(self, cluster: Cluster, settings: TransferSettings, can_take: CanTake | None, hits: int) -> None:
         self._cluster = cluster
         self._settings = settings
         self._hits, self._met = hits, 0
@@ -121,7 +201,7 @@ class _Cycle:
         """Why there is nothing to decide on."""
         words = {left.reason for left in self._left}
         reason = next((SKIP_REASONS[word] for word in SKIP_REASONS if word in words), Reason.NO_BROKERS)
-        if len(self._sides) < 2 or all(side.gives_only for side in self._sides):  # noqa: PLR2004
+        if len(self._sides) < _PAIR or all(side.gives_only for side in self._sides):
             return reason, f"{len(self._sides)} of {len(self._cluster.brokers)} brokers can take part; two are needed"
         blind = SKIP_REASONS.keys() - {"cooling"}
         unknown = sum(left.reason in blind for left in self._left)
@@ -225,8 +305,8 @@ class _Cycle:
             self._bundles.cargo(source.name),
             lambda: self._bundles.cargo(taker.name),
             aim,
-            lambda bundle: self._bundles.may_go(bundle, source.name, taker.name),
-            lambda bundle: self._bundles.may_go(bundle, taker.name, source.name),
+            lambda bundle: self._bundles.may_go(bundle, taker.name),
+            lambda bundle: self._bundles.may_go(bundle, source.name),
         )
 
     def _book(self, source: Side, taker: Side, found: Exchange, target: float, reason: Reason) -> None:

@@ -1,21 +1,121 @@
-"""Which bundles two brokers exchange, so that about so much traffic goes from the one to the other.
+"""Pairs of TransferShedder: which brokers take part, which of their bundles may move, and what two brokers exchange.
 
-Upstream walks both lists once, smallest first, and stops at the first bundle that does not fit; this looks further
-(design/decisions/0043).
+Upstream walks both brokers' lists once, smallest first, and stops at the first bundle that does not fit; this looks further
+(design/decisions/0043). What is left alone is left with a word; `TransferShedder` lists them.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from shedders.cluster import Bundle
+from loaddata.broker_load import BrokerLoad, ResourceWeights
+from shedders.anti_affinity import group_of
+from shedders.cluster import Broker, Bundle, Cluster
+from shedders.isolation import Isolation
+from shedders.plan import Left
+from shedders.readings import why_unreadable
+
+if TYPE_CHECKING:
+    from shedders.transfer import TransferSettings
+
+CanTake = Callable[[Bundle, str], str | None]
+"""Why a broker may not take a bundle, as far as filters are concerned; None where it may."""
+
+MOST_LOAD = 1e6
+MOST_TRAFFIC = 1e18
+"""Beyond these a figure is taken for a mistake of who measured it."""
 
 SLACK = 1e-9
 """Share of the target by which rounding may go beyond it."""
+
+ANY_RESOURCE = ResourceWeights(direct_memory=1.0)
+"""A report has to have a limit for one of these, else its load of 0 means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A broker that takes part.
+
+    Attributes:
+        gives_only: It takes no bundles (cordoned).
+    """
+
+    name: str
+    report: BrokerLoad
+    gives_only: bool
+
+    @property
+    def load(self) -> float:
+        """Moving average of its weighted maximum."""
+        return self.report.weighted_max_ema
+
+
+def sides(cluster: Cluster, settings: TransferSettings) -> tuple[list[Side], list[Left]]:
+    """Brokers that take part, lightest first, and the others with the reason."""
+    found, left = [], []
+    for name in cluster.broker_names:
+        broker = cluster.brokers[name]
+        trouble = _why_not_in(cluster, broker, settings)
+        if trouble is None and broker.load is not None:
+            found.append(Side(name, broker.load, name in cluster.policies.cordons))
+        elif trouble is not None:
+            left.append(Left(name, *trouble))
+    takers = [side.load for side in found if not side.gives_only]
+    mean = math.fsum(takers) / len(takers) if takers else math.inf
+    part = []
+    for side in found:
+        if side.gives_only and not side.load > mean:
+            left.append(Left(side.name, "cordoned", f"takes nothing, and its load {side.load:.3f} needs no relief"))
+        else:
+            part.append(side)
+    return sorted(part, key=lambda side: (side.load, side.name)), left
+
+
+def _why_not_in(cluster: Cluster, broker: Broker, settings: TransferSettings) -> tuple[str, str] | None:
+    if not broker.accepting:
+        return "not-accepting", "not caught up, draining, or in safe mode"
+    fault = why_unreadable(broker, settings, ANY_RESOURCE)
+    if fault is not None:
+        return fault
+    load, age_s = broker.load, broker.load_age_s
+    if load is None or load.updated_at_ms <= 0:
+        return "no-load-data", "it has measured nothing yet"
+    if load.weighted_max_ema > MOST_LOAD or max(load.msg_throughput, load.msg_throughput_ema) > MOST_TRAFFIC:
+        return "bad-load", f"load {load.weighted_max_ema:g}, traffic {load.msg_throughput:g} B/s cannot be"
+    moved_s = cluster.recent.brokers.get(broker.name)
+    if moved_s is not None and not moved_s - age_s >= settings.cool_down_s:
+        why = f"gave or got a bundle {moved_s:.0f} s ago, its report is {age_s:.0f} s old"
+        return "cooling", f"{why}; {settings.cool_down_s:.0f} s have to lie between"
+    return None
+
+
+class Spread:
+    """Mean and standard deviation of the brokers' loads, kept up to date while moves are planned.
+
+    The deviation is taken from the mean in a second pass over exactly rounded sums, so it is never below zero or not a
+    number, whatever the order of the brokers (design/decisions/0046).
+    """
+
+    def __init__(self, loads: Mapping[str, float]) -> None:
+        self._loads = dict(loads)
+        self.mean = math.fsum(self._loads.values()) / len(self._loads) if self._loads else 0.0
+        self.std = self._deviation()
+
+    def shift(self, source: str, destination: str, amount: float) -> None:
+        """Book that this much load goes from one broker to another; a source does not sink below 0."""
+        self._loads[source] = max(0.0, self._loads[source] - amount)
+        self._loads[destination] += amount
+        self.std = self._deviation()
+
+    def _deviation(self) -> float:
+        if not self._loads:
+            return 0.0
+        squares = math.fsum((load - self.mean) * (load - self.mean) for load in self._loads.values())
+        return math.sqrt(squares / len(self._loads))
 
 
 class Cargo(NamedTuple):
@@ -23,6 +123,89 @@ class Cargo(NamedTuple):
 
     bundle: Bundle
     load: float
+
+
+class Bundles:
+    """Which bundles may move, asked about as late as possible, and each question once."""
+
+    def __init__(self, cluster: Cluster, settings: TransferSettings, can_take: CanTake | None) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._can_take = can_take
+        self._cargo: dict[str, list[Cargo]] = {}
+        self._answers: dict[tuple[str, str], tuple[str, str] | None] = {}
+        self._bound = WithPolicies(cluster)
+        self.left: dict[str, Left] = {}
+
+    def cargo(self, broker: str) -> list[Cargo]:
+        """Bundles of a broker that could go somewhere, with their traffic."""
+        if broker not in self._cargo:
+            self._cargo[broker] = self._find(broker)
+        return self._cargo[broker]
+
+    def may_go(self, bundle: Bundle, destination: str) -> bool:
+        """Whether pins and filters let it go there; a filter that fails says no."""
+        key = (bundle.name, destination)
+        if key not in self._answers:
+            self._answers[key] = self._refusal(bundle, destination)
+        refusal = self._answers[key]
+        if refusal is not None:
+            self.left[bundle.name] = Left(bundle.name, *refusal)
+        return refusal is None
+
+    def _find(self, broker: str) -> list[Cargo]:
+        found = []
+        for bundle in self._cluster.bundles_of.get(broker, ()):
+            trouble = self._why_it_stays(bundle)
+            if trouble is None and bundle.stats is not None:
+                found.append(Cargo(bundle, bundle.stats.msg_throughput))
+            elif trouble is not None:
+                self.left[bundle.name] = Left(bundle.name, *trouble)
+        return found
+
+    def _refusal(self, bundle: Bundle, destination: str) -> tuple[str, str] | None:
+        pins = self._cluster.policies.pins
+        pin = pins.get(bundle.name, pins.get(bundle.namespace))
+        if pin is not None and pin != destination:
+            return "pinned", f"it is pinned to {pin}"
+        try:
+            why = None if self._can_take is None else self._can_take(bundle, destination)
+        except Exception as error:
+            return "filter-failed", f"whether {destination} may take it cannot be told: {error!r}"
+        return None if why is None else ("filtered", f"{destination} may not take it: {why}")
+
+    def _why_it_stays(self, bundle: Bundle) -> tuple[str, str] | None:
+        if bundle.in_flight:
+            return "in-flight", "it is on its way or being split"
+        if bundle.namespace in self._cluster.policies.excluded:
+            return "excluded", f"{bundle.namespace} is never shed"
+        if not self._settings.shed_with_policies and bundle.namespace in self._bound:
+            return "policies", f"{bundle.namespace} has an isolation policy or an anti-affinity group"
+        age_s = self._cluster.recent.bundles.get(bundle.name)
+        if age_s is not None and not age_s > self._settings.grace_s:
+            return "recently-moved", f"moved {age_s:.0f} s ago, stays put for {self._settings.grace_s:.0f} s"
+        if bundle.stats is None:
+            return "no-stats", "its owner does not report it"
+        traffic = (bundle.stats.msg_throughput_in, bundle.stats.msg_throughput_out)
+        if not all(0 <= figure <= MOST_TRAFFIC for figure in traffic):
+            return "bad-load", f"traffic {traffic[0]} in, {traffic[1]} out"
+        return None if sum(traffic) else ("no-traffic", "moving it changes nothing")
+
+
+class WithPolicies:
+    """Namespaces that have an isolation policy or an anti-affinity group; a policy that cannot be read speaks of all."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._policies = cluster.policies
+        self._isolation = Isolation(cluster.policies.isolation, cluster.brokers)
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, namespace: str) -> bool:
+        if namespace not in self._known:
+            zone = self._isolation.zone(namespace)
+            isolated = zone is not None and (zone.policy is not None or zone.broken is not None)
+            self._known[namespace] = isolated or group_of(self._policies, namespace) is not None
+        return self._known[namespace]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +283,7 @@ def _swap(
     may_go: Callable[[Bundle], bool],
     may_come: Callable[[Bundle], bool],
 ) -> Exchange | None:
+    """The swap that brings most of what is still missing, and among equals the one of fewest bundles."""
     light_first = sorted(theirs, key=lambda one: (one.load, one.bundle.name))
     loads = [cargo.load for cargo in light_first]
     rest, slack = aim.target - moved, aim.target * SLACK

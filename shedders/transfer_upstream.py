@@ -1,26 +1,30 @@
 """TransferShedder exactly as upstream built it, defects included: what the `upstream` setting of TransferShedder runs.
 
-Source: Pulsar's `TransferShedder.findBundlesForUnloading` (4.2 and 5.0). Two things upstream leaves to its hash maps are
-fixed here: brokers are summed, and sorted where their loads are equal, in the order of their names.
+Source: Pulsar's `TransferShedder.findBundlesForUnloading` (4.2 and 5.0). Upstream goes through hash maps; here brokers are
+summed, and sorted where their loads are equal, in the order of their names.
 
-What the cluster says is read as upstream's classes would have it: a broker's report is its entry in the load store,
-`rank` is the place in the list of top bundles, a bundle in flight is one that the source does not own, and ages become the
-wall-clock times that upstream compares. Lapsed reports and brokers that accept nothing mean nothing to it.
+What the cluster says is read as upstream's classes would have it: a broker's report is its entry in the load store, `rank`
+is the place in the list of top bundles, a bundle in flight is one that the source does not own, and ages become the
+wall-clock times that upstream compares. Only sources cool down there: who merely got bundles is remembered (`receivers`).
+Lapsed reports, cordons, pins and brokers that accept nothing mean nothing to it; filters do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shedders.cluster import Bundle, Cluster
 from shedders.plan import Label, Left, Move, Plan, Reason
-from shedders.transfer_settings import TransferSettings
-from shedders.transfer_stats import UpstreamSpread, ascending, divide
+from shedders.transfer_pairs import CanTake, WithPolicies
 
-MIN_GAIN = 0.75
-"""After a swap the source has less than this share of its traffic."""
+if TYPE_CHECKING:
+    from shedders.transfer import TransferSettings
+
+MIN_KEPT = 0.75
+"""A swap has to leave the source less than this share of its traffic."""
 
 
 class _Top(NamedTuple):
@@ -68,17 +72,24 @@ class UpstreamCycle:
     """One decision.
 
     Args:
-        can_go: Whether policies and filters let a bundle go from a broker to another one.
         hits: How often in a row the condition was met before.
+        receivers: Brokers whose last move only brought them bundles.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: TransferSettings, can_go: Callable[[Bundle, str, str], bool], hits: int
+        self,
+        cluster: Cluster,
+        settings: TransferSettings,
+        can_take: CanTake | None,
+        hits: int,
+        receivers: Collection[str],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._can_go = can_go
+        self._can_take = can_take
+        self._with_policies = WithPolicies(cluster)
         self._hits = hits
+        self._receivers = {name for name in receivers if name in cluster.recent.brokers}
         self._store = {name: load for name in cluster.broker_names if (load := cluster.brokers[name].load) is not None}
         self._sorted = sorted(self._store, key=lambda name: ascending(self._store[name].weighted_max_ema))
         self._lowest, self._highest = 0, len(self._sorted) - 1
@@ -100,7 +111,6 @@ class UpstreamCycle:
             return self._answer(Label.SKIP, Reason.HIT_COUNT, why)
         self._pair_up()
         if self._moves:
-            self._hits = 0
             why = f"{len(self._moves)} bundles to move; spread {self._first:.4f} becomes {self._spread.std:.4f}"
             return self._answer(Label.SUCCESS, self._moves[0].reason, why)
         if self._no_data:
@@ -119,8 +129,9 @@ class UpstreamCycle:
                 outdated = True
                 self._left.append(Left(name, "outdated", f"updated at {load.updated_at_ms} ms, now is {now_ms} ms"))
                 continue
-            age_s = self._cluster.recent.brokers.get(name)
-            if age_s is not None and load.updated_at_ms - (now_ms - age_s * 1000) < settings.cool_down_s * 1000:
+            age_s = None if name in self._receivers else self._cluster.recent.brokers.get(name)
+            # Milliseconds are whole numbers upstream; an age in seconds is not quite one.
+            if age_s is not None and load.updated_at_ms - (now_ms - round(age_s * 1000)) < settings.cool_down_s * 1000:
                 return Reason.COOL_DOWN, f"{name} gave bundles away {age_s:.0f} s ago and cools down"
             loads.append(load.weighted_max_ema)
         if not loads:
@@ -223,7 +234,16 @@ class UpstreamCycle:
             return "excluded"
         if self._cluster.recent.bundles.get(bundle.name, float("inf")) <= self._settings.grace_s:
             return "recently-moved"
-        return None if self._can_go(bundle, pair.source, pair.destination) else "filtered"
+        return None if self._may_go(bundle, pair.destination) else "filtered"
+
+    def _may_go(self, bundle: Bundle, destination: str) -> bool:
+        """Upstream's `isTransferable`: a filter that fails says no."""
+        if not self._settings.shed_with_policies and bundle.namespace in self._with_policies:
+            return False
+        try:
+            return self._can_take is None or self._can_take(bundle, destination) is None
+        except Exception:
+            return False
 
     def _in_return(self, pair: _Pair, top: _Top, theirs: Iterator[_Top]) -> list[_Top] | None:
         """What has to come back for a bundle: nothing if it fits; None if it stays.
@@ -238,17 +258,26 @@ class UpstreamCycle:
         destination = pair.destination_traffic + pair.moved - pair.gained + top.load
         back: list[_Top] = []
         for one in theirs:
-            if not self._can_go(one.bundle, pair.destination, pair.source) or one.load == 0:
+            if not self._may_go(one.bundle, pair.source) or one.load == 0:
                 continue
             if not (source + one.load < pair.source_traffic and destination - one.load < pair.source_traffic):
                 continue
             back.append(one)
             source, destination = source + one.load, destination - one.load
-            if destination <= source < pair.source_traffic * MIN_GAIN:
+            if destination <= source < pair.source_traffic * MIN_KEPT:
                 return back
         return None
 
     def _answer(self, label: Label, reason: Reason, why: str) -> Plan:
+        sources = {move.source for move in self._moves}
+        receivers = self._receivers | {move.destination for move in self._moves if move.destination is not None}
+        figures = {
+            "avg": self._spread.mean,
+            "std": self._first,
+            "std_after": self._spread.std,
+            "target_std": self._settings.target_std,
+            "hits": float(self._hits),
+        }
         return Plan(
             strategy="transfer",
             label=label,
@@ -256,16 +285,62 @@ class UpstreamCycle:
             why=why,
             moves=tuple(self._moves),
             left=tuple(self._left),
-            scores={name: load.weighted_max_ema for name, load in self._store.items()},
-            stats={
-                "avg": self._spread.mean,
-                "std": self._first,
-                "std_after": self._spread.std,
-                "target_std": self._settings.target_std,
-                "hits": float(self._hits),
+            scores={
+                name: load.weighted_max_ema
+                for name, load in self._store.items()
+                if math.isfinite(load.weighted_max_ema)
             },
-            memory={"hits": self._hits},
+            stats={name: figure for name, figure in figures.items() if math.isfinite(figure)},
+            memory={"hits": 0 if self._moves else self._hits, "receivers": sorted(receivers - sources)},
         )
+
+
+class UpstreamSpread:
+    """Upstream's `LoadStats`: running sums of loads and of their squares, in the order given.
+
+    The difference of two nearly equal numbers under the root can be below zero; Java's root of that is not a number, and
+    every comparison with it is false. So it is here.
+    """
+
+    def __init__(self, loads: Iterable[float]) -> None:
+        total, self._squares, self._count = 0.0, 0.0, 0
+        for load in loads:
+            total += load
+            self._squares += load * load
+            self._count += 1
+        self.mean = total / self._count if self._count else 0.0
+        self.std = _root(self._squares / self._count - self.mean * self.mean) if self._count else 0.0
+
+    def shift(self, source: float, destination: float, amount: float) -> None:
+        """Book a pair by the loads that its brokers had before."""
+        self._squares -= source * source + destination * destination
+        lower, higher = _larger(0.0, source - amount), destination + amount
+        self._squares += lower * lower + higher * higher
+        self.std = _root(abs(self._squares / self._count - self.mean * self.mean))
+
+
+def divide(value: float, by: float) -> float:
+    """Division as IEEE 754 has it: by zero it gives an infinity or not-a-number, never an error."""
+    if by:
+        return value / by
+    if not value or math.isnan(value):
+        return math.nan
+    return math.copysign(math.inf, value) * math.copysign(1.0, by)
+
+
+def ascending(load: float) -> tuple[bool, float, float]:
+    """Sort key of Java's `Double.compare`: -0.0 before 0.0, not-a-number last."""
+    return (True, 0.0, 0.0) if math.isnan(load) else (False, load, math.copysign(1.0, load))
+
+
+def _larger(left: float, right: float) -> float:
+    """The larger one; not-a-number if either is (Java's `Math.max`)."""
+    return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
+
+
+def _root(value: float) -> float:
+    """Square root; not-a-number below zero."""
+    return math.sqrt(value) if value >= 0 else math.nan
 
 
 def _total(tops: Sequence[_Top]) -> float:
