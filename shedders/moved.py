@@ -41,8 +41,8 @@ def after_moves(cluster: Cluster, moves: Iterable[Move], *, every_s: float = EVE
         bundle = bundles.get(move.bundle)
         if bundle is None or bundle.owner != move.source or move.destination not in brokers:
             continue
-        traffic = traffic_of(bundle)
-        _carry(brokers, move.source, move.destination, traffic)
+        giver = brokers.get(move.source)
+        shift(brokers, move.source, move.destination, traffic_of(bundle), None if giver is None else giver.load)
         bundles[move.bundle] = replace(bundle, owner=move.destination)
         moved.append(move.bundle)
         touched |= {move.source, move.destination}
@@ -63,15 +63,25 @@ def traffic_of(bundle: Bundle) -> Traffic:
     return bundle.averages.short if bundle.averages.short.samples else _NOTHING
 
 
-def _carry(brokers: dict[str, Broker], source: str, destination: str, traffic: Traffic) -> None:
-    giver = brokers.get(source)
-    before = None if giver is None else giver.load
+def shift(
+    brokers: dict[str, Broker],
+    source: str,
+    destination: str | None,
+    traffic: Traffic,
+    before: BrokerLoad | None,
+) -> None:
+    """Take a bundle's load from its source and put it onto its destination, as far as both are there and have reported.
+
+    Args:
+        before: The source's load while it served the bundle; by its figures the bundle's share of the usage is reckoned.
+    """
     shares = _Shares(before, traffic)
-    if giver is not None and before is not None:
-        brokers[source] = replace(giver, load=_changed(before, before, shares, traffic, -1))
-    taker = brokers[destination]
-    if taker.load is not None:
-        brokers[destination] = replace(taker, load=_changed(taker.load, before, shares, traffic, 1))
+    giver = brokers.get(source)
+    if giver is not None and giver.load is not None and before is not None:
+        brokers[source] = replace(giver, load=_changed(giver.load, before, shares, traffic, -1))
+    taker = None if destination is None else brokers.get(destination)
+    if taker is not None and taker.load is not None:
+        brokers[taker.name] = replace(taker, load=_changed(taker.load, before, shares, traffic, 1))
 
 
 class _Shares:

@@ -1,0 +1,216 @@
+"""Moves that were decided on and that the reports do not show yet: booked at once, taken back when they fail, kept in mind.
+
+Upstream forgets what it has just decided: the next choice sees the old loads, and a herd of bundles goes to one broker
+(pain point of both load managers). Here a move counts from the moment it is booked until the reports of both brokers count it.
+
+Pure: times are the leader's monotonic seconds, given with every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from loaddata.broker_load import BrokerLoad
+from shedders.cluster import Broker, Cluster, RecentMoves
+from shedders.moved import Traffic, shift, traffic_of
+from shedders.plan import Move
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """One move on its way.
+
+    Attributes:
+        destination: None while nobody has said where it goes (a plain unload).
+        traffic: What it took along when it was booked.
+        before: The source's load at that moment.
+        at_s: When it was booked, or arrived.
+        arrived: Its destination owns it on the channel.
+        source_knows: The source's report leaves it out already; `destination_knows`: the destination's counts it.
+    """
+
+    bundle: str
+    source: str
+    destination: str | None
+    traffic: Traffic
+    before: BrokerLoad | None
+    at_s: float
+    arrived: bool = False
+    source_knows: bool = False
+    destination_knows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A booking that counts no more.
+
+    Attributes:
+        how: `counted` (both reports show it), `expired`, `cancelled`, `gone` (the bundle or its broker is no more) or
+            `elsewhere` (somebody else owns it).
+    """
+
+    bundle: str
+    how: str
+    why: str
+
+
+class BookedMoves:
+    """The moves on their way.
+
+    Args:
+        expire_s: A move that has not arrived after so long counts as failed; one that has arrived and is not in the reports
+            after so long is taken for counted.
+        keep_s: So long it is remembered that a bundle or broker took part in a move.
+    """
+
+    def __init__(self, *, expire_s: float, keep_s: float) -> None:
+        self._expire_s = expire_s
+        self._keep_s = keep_s
+        self._moves: dict[str, Booked] = {}
+        self._bundles: dict[str, float] = {}
+        self._brokers: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._moves)
+
+    @property
+    def moves(self) -> Sequence[Booked]:
+        """Those on their way, by name of the bundle."""
+        return [self._moves[name] for name in sorted(self._moves)]
+
+    def book(self, cluster: Cluster, moves: Iterable[Move], now_s: float) -> Sequence[Move]:
+        """Count moves from now on.
+
+        Returns:
+            Those that are booked; others are of bundles that nobody knows, that their source does not own, or on their way.
+        """
+        found = []
+        for move in moves:
+            bundle = cluster.bundles.get(move.bundle)
+            if bundle is None or bundle.owner != move.source or move.bundle in self._moves:
+                continue
+            source = cluster.brokers.get(move.source)
+            before = None if source is None else source.load
+            self._moves[move.bundle] = Booked(
+                move.bundle, move.source, move.destination, traffic_of(bundle), before, now_s
+            )
+            found.append(move)
+        return found
+
+    def cancel(self, bundle: str, why: str) -> Ended | None:
+        """Take back a move that failed; None if it is not booked."""
+        return None if self._moves.pop(bundle, None) is None else Ended(bundle, "cancelled", why)
+
+    def acknowledge(self, cluster: Cluster, now_s: float) -> Sequence[Ended]:
+        """Compare with the channel and the reports, and drop what is counted, has failed, or takes too long.
+
+        Args:
+            cluster: As the channel and the reports have it, without what is booked.
+        """
+        ended = []
+        for name in sorted(self._moves):
+            move = self._arrival(cluster, self._moves[name], now_s)
+            if isinstance(move, Booked):
+                move = self._reports(cluster, move, now_s)
+            if isinstance(move, Ended):
+                del self._moves[name]
+                ended.append(move)
+            else:
+                self._moves[name] = move
+        self._forget(now_s)
+        return ended
+
+    def on_the_way(self) -> Mapping[str, Sequence[str]]:
+        """By broker, the bundles that its report does not count yet; placements are given this."""
+        found: dict[str, list[str]] = {}
+        for move in self.moves:
+            if move.destination is not None and not move.destination_knows:
+                found.setdefault(move.destination, []).append(move.bundle)
+        return dict(sorted(found.items()))
+
+    def adjusted(self, cluster: Cluster, now_s: float) -> Cluster:
+        """The cluster as it will be: loads moved, bundles on their way left alone, recent moves told.
+
+        Args:
+            cluster: As the channel and the reports have it.
+        """
+        brokers, bundles = dict(cluster.brokers), dict(cluster.bundles)
+        for move in self.moves:
+            _book_load(brokers, move)
+            bundle = bundles.get(move.bundle)
+            if bundle is not None and not move.arrived and not bundle.in_flight:
+                bundles[move.bundle] = replace(bundle, in_flight=True)
+        return replace(cluster, brokers=brokers, bundles=bundles, recent=self.recent(now_s))
+
+    def recent(self, now_s: float) -> RecentMoves:
+        """What was moved lately; who takes part in a move that has not arrived does so now."""
+        bundles = {name: max(0.0, now_s - at_s) for name, at_s in self._bundles.items()}
+        brokers = {name: max(0.0, now_s - at_s) for name, at_s in self._brokers.items()}
+        for move in self._moves.values():
+            if not move.arrived:
+                bundles[move.bundle] = 0.0
+                brokers |= dict.fromkeys(_sides(move), 0.0)
+        return RecentMoves(dict(sorted(bundles.items())), dict(sorted(brokers.items())))
+
+    def restore(self, recent: RecentMoves, now_s: float) -> None:
+        """Take over what a leader before this one has moved; what is known to be later stays."""
+        for mine, ages in ((self._bundles, recent.bundles), (self._brokers, recent.brokers)):
+            for name, age_s in ages.items():
+                mine[name] = max(mine.get(name, now_s - age_s), now_s - age_s)
+        self._forget(now_s)
+
+    def _arrival(self, cluster: Cluster, move: Booked, now_s: float) -> Booked | Ended:
+        bundle = cluster.bundles.get(move.bundle)
+        if bundle is None:
+            return Ended(move.bundle, "gone", "there is no such bundle any more")
+        if move.arrived:
+            return move
+        owner = None if bundle.in_flight or bundle.owner == move.source else bundle.owner
+        if owner is not None and move.destination not in (None, owner):
+            return Ended(move.bundle, "elsewhere", f"{owner} owns it, not {move.destination}")
+        if owner is not None:
+            self._bundles[move.bundle] = now_s
+            self._brokers |= dict.fromkeys((move.source, owner), now_s)
+            return replace(move, destination=owner, arrived=True, at_s=now_s)
+        if now_s - move.at_s >= self._expire_s:
+            return Ended(move.bundle, "expired", f"not moved within {self._expire_s:.0f} s")
+        if move.destination is not None and move.destination not in cluster.brokers:
+            return Ended(move.bundle, "gone", f"{move.destination} is registered no more")
+        return move
+
+    def _reports(self, cluster: Cluster, move: Booked, now_s: float) -> Booked | Ended:
+        if not move.arrived:
+            return move
+        source_knows = move.source_knows or _knows(cluster.brokers.get(move.source), move.at_s, now_s)
+        taker = None if move.destination is None else cluster.brokers.get(move.destination)
+        destination_knows = move.destination_knows or _knows(taker, move.at_s, now_s)
+        if source_knows and destination_knows:
+            return Ended(move.bundle, "counted", "both reports show it")
+        if now_s - move.at_s >= self._expire_s:
+            return Ended(
+                move.bundle, "counted", f"arrived {now_s - move.at_s:.0f} s ago; reports are awaited no longer"
+            )
+        return replace(move, source_knows=source_knows, destination_knows=destination_knows)
+
+    def _forget(self, now_s: float) -> None:
+        for ages in (self._bundles, self._brokers):
+            for name in [name for name, at_s in ages.items() if now_s - at_s > self._keep_s]:
+                del ages[name]
+
+
+def _knows(broker: Broker | None, since_s: float, now_s: float) -> bool:
+    """Whether a broker's report was made after a change of what it owns; one that is gone reports nothing any more."""
+    if broker is None:
+        return True
+    return broker.load is not None and not broker.load_lapsed and now_s - broker.load_age_s >= since_s
+
+
+def _book_load(brokers: dict[str, Broker], move: Booked) -> None:
+    """Shift the load of a move on those of its brokers whose report does not show it."""
+    source = "" if move.source_knows else move.source
+    shift(brokers, source, None if move.destination_knows else move.destination, move.traffic, move.before)
+
+
+def _sides(move: Booked) -> tuple[str, ...]:
+    return (move.source,) if move.destination is None else (move.source, move.destination)

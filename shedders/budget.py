@@ -1,0 +1,118 @@
+"""How much may be on its way at once: by number and by share of the cluster's load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from shedders.booked_moves import Booked
+from shedders.cluster import Cluster
+from shedders.moved import traffic_of
+from shedders.plan import Left, Move
+from shedders.strategy import StrategySettings
+
+
+class BudgetSettings(StrategySettings):
+    """Limits of the balancer; upstream has none but the strategies' own."""
+
+    moves: int = Field(default=100, ge=1, le=100_000, description="So many bundles may be on their way at once.")
+    load_percent: float = Field(
+        default=20.0,
+        gt=0,
+        le=100,
+        description="So much of the cluster's traffic may be on its way at once, in percent of its bytes or of its messages, "
+        "whichever is more. A single move may be larger, but then it goes alone.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What is left.
+
+    Attributes:
+        moves: Bundles that may still set out.
+        load_percent: Traffic that may still set out, in percent of the cluster's.
+    """
+
+    moves: int
+    load_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The part of a plan that the budget allows.
+
+    Attributes:
+        left: What has to wait, with the reason `budget`.
+        budget: What is left after these moves.
+    """
+
+    moves: Sequence[Move]
+    left: Sequence[Left]
+    budget: Budget
+
+
+def admit(cluster: Cluster, moves: Sequence[Move], on_the_way: Sequence[Booked], settings: BudgetSettings) -> Admitted:
+    """Let the plan's moves set out in their order as far as the budget goes.
+
+    Bundles that two brokers exchange go together or not at all: half an exchange may be worse than none.
+    """
+    shares = _Shares(cluster)
+    moves_left = settings.moves - len(on_the_way)
+    load_left = settings.load_percent - sum(
+        shares.of(one.traffic.msg_throughput, one.traffic.msg_rate) for one in on_the_way
+    )
+    going: list[Move] = []
+    left: list[Left] = []
+    for group in _together(moves):
+        need = sum(shares.of_bundle(cluster, move.bundle) for move in group)
+        alone = not going and not on_the_way
+        if len(group) <= moves_left and (need <= load_left or alone):
+            going += group
+            moves_left -= len(group)
+            load_left -= need
+            continue
+        room = f"{max(0, moves_left)} moves and {max(0.0, load_left):.1f} % may set out"
+        what = "it has" if len(group) == 1 else f"it and {len(group) - 1} that belong to it have"
+        why = f"{what} {need:.1f} % of the load; {room}"
+        left += [Left(move.bundle, "budget", why) for move in group]
+    order = {move.bundle: number for number, move in enumerate(moves)}
+    going.sort(key=lambda move: order[move.bundle])
+    return Admitted(going, left, Budget(max(0, moves_left), max(0.0, load_left)))
+
+
+class _Shares:
+    """Traffic in percent of the whole cluster's."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        traffic = [traffic_of(one) for one in cluster.bundles.values()]
+        self._bytes = sum(one.msg_throughput for one in traffic)
+        self._messages = sum(one.msg_rate for one in traffic)
+
+    def of(self, throughput: float, rate: float) -> float:
+        by_bytes = throughput / self._bytes if self._bytes > 0 else 0.0
+        by_messages = rate / self._messages if self._messages > 0 else 0.0
+        return 100 * max(by_bytes, by_messages)
+
+    def of_bundle(self, cluster: Cluster, name: str) -> float:
+        bundle = cluster.bundles.get(name)
+        if bundle is None:
+            return 0.0
+        traffic = traffic_of(bundle)
+        return self.of(traffic.msg_throughput, traffic.msg_rate)
+
+
+def _together(moves: Sequence[Move]) -> list[list[Move]]:
+    """The moves one by one, but all of a pair of brokers that exchange bundles."""
+    swapping = {_pair(move) for move in moves if move.swap}
+    groups: dict[object, list[Move]] = {}
+    for number, move in enumerate(moves):
+        pair = _pair(move)
+        groups.setdefault(pair if pair in swapping else number, []).append(move)
+    return list(groups.values())
+
+
+def _pair(move: Move) -> frozenset[str | None]:
+    return frozenset((move.source, move.destination))

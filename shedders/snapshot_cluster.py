@@ -1,0 +1,176 @@
+"""From a snapshot to the cluster that strategies see, and back: both ways keep every number bit for bit.
+
+So a plan of a snapshot is the plan of the cluster that it was taken from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.usage import ResourceUsage
+from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
+from shedders.snapshot import (
+    IN_FLIGHT,
+    BrokerPart,
+    BundlePart,
+    BundleState,
+    IsolationPart,
+    LoadReport,
+    Snapshot,
+    TopicPart,
+    Usage,
+)
+from shedders.snapshot_faults import SnapshotError, sentence
+from statechannel.core.bundle import topic_hash
+
+
+def cluster_of(snapshot: Snapshot) -> Cluster:
+    """The cluster as strategies see it."""
+    policies = snapshot.policies
+    return Cluster(
+        brokers={name: _broker(name, part) for name, part in snapshot.brokers.items()},
+        bundles={name: _bundle(name, part) for name, part in snapshot.bundles.items()},
+        policies=Policies(
+            isolation=tuple(_isolation(one) for one in policies.isolation),
+            anti_affinity=dict(policies.anti_affinity),
+            pins=dict(policies.pins),
+            cordons=dict(policies.cordons),
+            excluded=frozenset(policies.excluded),
+        ),
+        recent=RecentMoves(bundles=dict(snapshot.recent.bundles), brokers=dict(snapshot.recent.brokers)),
+        now_ms=snapshot.clock.now_ms,
+        safe=snapshot.safe,
+    )
+
+
+def with_cluster(
+    snapshot: Snapshot, cluster: Cluster, *, booked: Mapping[str, Sequence[str]] | None = None
+) -> Snapshot:
+    """A snapshot with another cluster in it; profile, settings and memory stay, states of bundles where they still fit.
+
+    Args:
+        booked: By broker, bundles on their way to it that its report does not count yet.
+
+    Raises:
+        SnapshotError: A number of the cluster is negative or not finite.
+    """
+    values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
+    values["booked"] = {name: list(found) for name, found in sorted((booked or {}).items()) if found}
+    try:
+        return Snapshot.model_validate(values)
+    except ValidationError as error:
+        raise SnapshotError("the cluster", [sentence(one) for one in error.errors(include_url=False)]) from error
+
+
+def snapshot_of(
+    cluster: Cluster, *, profile: str = "default", booked: Mapping[str, Sequence[str]] | None = None
+) -> Snapshot:
+    """A snapshot of a cluster, with no settings of its own and nothing remembered; raises as `with_cluster`."""
+    empty = Snapshot(kind="statechannel-snapshot", format=1, profile=profile, brokers={}, bundles={})
+    return with_cluster(empty, cluster, booked=booked)
+
+
+def _isolation(part: IsolationPart) -> IsolationPolicy:
+    return IsolationPolicy(
+        part.name, tuple(part.namespaces), tuple(part.primary), tuple(part.secondary), part.min_available
+    )
+
+
+def _broker(name: str, part: BrokerPart) -> Broker:
+    values = dict(part)
+    report = values.pop("load")
+    return Broker(name=name, load=None if report is None else _report(report), **values)
+
+
+def _report(part: LoadReport) -> BrokerLoad:
+    values: dict[str, Any] = {
+        name: ResourceUsage(value.usage, value.limit) if isinstance(value, Usage) else value for name, value in part
+    }
+    return BrokerLoad(**values)
+
+
+def _bundle(name: str, part: BundlePart) -> Bundle:
+    return Bundle(
+        name=name,
+        owner=part.owner,
+        in_flight=part.state in IN_FLIGHT,
+        stats=None if part.stats is None else BundleStats(**dict(part.stats)),
+        averages=BundleAverages(MessageAverage(**dict(part.short)), MessageAverage(**dict(part.long))),
+        rank=part.rank,
+        topics=tuple(_topic(one) for one in part.topics),
+        non_persistent=part.non_persistent,
+    )
+
+
+def _topic(part: TopicPart) -> TopicLoad:
+    values = dict(part)
+    if part.position is None:
+        values["position"] = topic_hash(part.name)
+    return TopicLoad(**values)
+
+
+def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[str, Any]:
+    policies, recent = cluster.policies, cluster.recent
+    return {
+        "clock": {"now_ms": cluster.now_ms},
+        "brokers": {name: _broker_fields(cluster.brokers[name]) for name in cluster.broker_names},
+        "bundles": {name: _bundle_fields(one, known.get(name)) for name, one in sorted(cluster.bundles.items())},
+        "gone": sorted(
+            {one.owner for one in cluster.bundles.values() if one.owner is not None} - cluster.brokers.keys()
+        ),
+        "policies": {
+            "isolation": [_slots(one) | _lists(one) for one in policies.isolation],
+            "anti_affinity": dict(policies.anti_affinity),
+            "pins": dict(policies.pins),
+            "cordons": dict(policies.cordons),
+            "excluded": sorted(policies.excluded),
+        },
+        "recent": {"bundles": dict(recent.bundles), "brokers": dict(recent.brokers)},
+        "safe": cluster.safe,
+    }
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _lists(policy: IsolationPolicy) -> dict[str, Any]:
+    return {name: list(getattr(policy, name)) for name in ("namespaces", "primary", "secondary")}
+
+
+def _broker_fields(broker: Broker) -> dict[str, Any]:
+    values = _slots(broker)
+    del values["name"]
+    if broker.load is not None:
+        report = _slots(broker.load)
+        values["load"] = {
+            name: _slots(value) if isinstance(value, ResourceUsage) else value for name, value in report.items()
+        }
+    return values
+
+
+def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
+    return {
+        "state": _state(bundle, before),
+        "owner": bundle.owner,
+        "stats": None if bundle.stats is None else _slots(bundle.stats),
+        "short": _slots(bundle.averages.short),
+        "long": _slots(bundle.averages.long),
+        "rank": bundle.rank,
+        "topics": [_slots(one) for one in bundle.topics],
+        "non_persistent": bundle.non_persistent,
+    }
+
+
+def _state(bundle: Bundle, before: BundlePart | None) -> BundleState:
+    """A cluster knows only that a bundle is on its way; which way is kept where it is known."""
+    if not bundle.in_flight:
+        return "Assigned" if bundle.owner is not None else "Unassigned"
+    if before is not None and before.state in IN_FLIGHT:
+        return before.state
+    return "Assigning" if bundle.owner is None else "Releasing"

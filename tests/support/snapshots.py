@@ -1,0 +1,140 @@
+"""Clusters and snapshots made by number, for tests and benches: the same seed gives the same cluster on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from loaddata.broker_load import BrokerLoad, ResourceWeights
+from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.usage import ResourceUsage
+from shedders.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
+from statechannel.core.bundle import FULL_UPPER, bundle_key
+
+NOW_MS = 1_700_000_000_000
+REPORTED = 10
+"""Top bundles a broker names, as upstream's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large a cluster is and how uneven.
+
+    Attributes:
+        skew: 0: all brokers and bundles are alike; 1: loads are spread by chance; above: a few have most of it.
+        hot: Brokers that are made several times as loaded as the rest.
+        idle: Brokers that serve nothing.
+    """
+
+    brokers: int = 5
+    bundles_each: int = 10
+    namespaces: int = 4
+    topics_each: int = 0
+    skew: float = 1.0
+    hot: int = 1
+    idle: int = 0
+    domains: int = 0
+
+
+def cluster(seed: int = 0, shape: Shape = Shape(), policies: Policies | None = None) -> Cluster:
+    """A cluster whose brokers' loads add up from their bundles'."""
+    random = Random(seed)
+    width = len(str(shape.brokers))
+    names = [f"b{number:0{width}}:8080" for number in range(shape.brokers)]
+    serving = names[: shape.brokers - shape.idle] or names
+    keys = _keys(len(names) * shape.bundles_each, shape.namespaces)
+    random.shuffle(keys)
+    bundles: dict[str, Bundle] = {}
+    brokers: dict[str, Broker] = {}
+    owned: dict[str, list[str]] = {name: [] for name in names}
+    for number, key in enumerate(keys):
+        owned[serving[number % len(serving)]].append(key)
+    for number, name in enumerate(names):
+        factor = 4.0 if number < shape.hot else 1.0
+        made = [_bundle(random, key, name, shape, factor) for key in owned[name]]
+        made.sort(key=lambda one: (one.stats.msg_throughput if one.stats else 0.0, one.name))
+        for rank, one in enumerate(made[-REPORTED:]):
+            bundles[one.name] = replace(one, rank=rank)
+        bundles.update((one.name, one) for one in made if one.name not in bundles)
+        domain = f"zone-{number % shape.domains}" if shape.domains else None
+        brokers[name] = Broker(name, load=load_of(made), load_age_s=1.0, version="4.2.4", domain=domain)
+    return Cluster(brokers, bundles, policies or Policies(), now_ms=NOW_MS)
+
+
+def load_of(bundles: Sequence[Bundle]) -> BrokerLoad:
+    """A broker's load with these bundles: CPU by messages, bandwidth by bytes, against limits that 100 bundles nearly fill."""
+    stats = [one.stats for one in bundles if one.stats is not None]
+    rate_in, rate_out = sum(one.msg_rate_in for one in stats), sum(one.msg_rate_out for one in stats)
+    bytes_in, bytes_out = sum(one.msg_throughput_in for one in stats), sum(one.msg_throughput_out for one in stats)
+    load = BrokerLoad(
+        cpu=ResourceUsage(min(780.0, (rate_in + rate_out) / 1000), 800.0),
+        memory=ResourceUsage(2048.0, 8192.0),
+        direct_memory=ResourceUsage(1024.0, 4096.0),
+        bandwidth_in=ResourceUsage(bytes_in * 8 / 1000, 10_000_000.0),
+        bandwidth_out=ResourceUsage(bytes_out * 8 / 1000, 10_000_000.0),
+        msg_rate_in=rate_in,
+        msg_rate_out=rate_out,
+        msg_throughput_in=bytes_in,
+        msg_throughput_out=bytes_out,
+        bundles=len(bundles),
+        topics=sum(one.topics for one in stats),
+        msg_throughput_ema=bytes_in + bytes_out,
+        updated_at_ms=NOW_MS - 1000,
+        reported_at_ms=NOW_MS - 1000,
+    )
+    used = (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out)
+    return replace(
+        load,
+        max_resource_usage=max(one.percent for one in used) / 100,
+        weighted_max_ema=load.weighted_max(ResourceWeights()),
+    )
+
+
+def _keys(count: int, namespaces: int) -> list[str]:
+    """So many bundles, spread over the rings of the namespaces."""
+    found = []
+    for number in range(namespaces):
+        share = count // namespaces + (number < count % namespaces)
+        bounds = [(FULL_UPPER + 1) * cut // share for cut in range(share)] if share else []
+        for lower, upper in zip(bounds, [*bounds[1:], FULL_UPPER], strict=False):
+            found.append(bundle_key(f"tenant/ns-{number}", lower, upper))
+    return found
+
+
+def _bundle(random: Random, key: str, owner: str, shape: Shape, factor: float) -> Bundle:
+    weight = factor * (1.0 if shape.skew <= 0 else random.paretovariate(3.0 / shape.skew) / 1.5)
+    rate, size = 500.0 * weight, 1024.0 * (1.0 if shape.skew <= 0 else random.uniform(0.2, 4.0))
+    now = MessageAverage(rate, 2 * rate, rate * size, 2 * rate * size, samples=10)
+    long = MessageAverage(0.9 * rate, 1.8 * rate, 0.9 * rate * size, 1.8 * rate * size, samples=1000)
+    stats = BundleStats(
+        now.msg_rate_in,
+        now.msg_rate_out,
+        now.msg_throughput_in,
+        now.msg_throughput_out,
+        topics=max(1, shape.topics_each),
+        consumers=random.randrange(20),
+        producers=random.randrange(10),
+        cache_size_bytes=random.randrange(1 << 20),
+    )
+    return Bundle(key, owner, stats=stats, averages=BundleAverages(now, long), topics=_topics(random, key, shape, now))
+
+
+def _topics(random: Random, key: str, shape: Shape, whole: MessageAverage) -> tuple[TopicLoad, ...]:
+    if not shape.topics_each:
+        return ()
+    namespace, _, bounds = key.rpartition("/")
+    lower, upper = (int(text, 16) for text in bounds.split("_"))
+    cuts = [random.random() for _ in range(shape.topics_each)]
+    total = sum(cuts)
+    return tuple(
+        TopicLoad(
+            f"persistent://{namespace}/topic-{lower:08x}-{number}",
+            random.randrange(lower, upper),
+            whole.msg_rate_in * cut / total,
+            whole.msg_rate_out * cut / total,
+            whole.msg_throughput_in * cut / total,
+            whole.msg_throughput_out * cut / total,
+        )
+        for number, cut in enumerate(cuts)
+    )

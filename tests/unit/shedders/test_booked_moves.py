@@ -1,0 +1,232 @@
+"""Booked moves: what counts from when to when, and what the budget lets set out."""
+
+from dataclasses import replace
+
+import pytest
+
+from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleStats
+from loaddata.usage import ResourceUsage
+from shedders.booked_moves import BookedMoves
+from shedders.budget import Budget, BudgetSettings, admit
+from shedders.cluster import Broker, Bundle, Cluster, RecentMoves
+from shedders.moved import after_moves
+from shedders.plan import Move, Reason
+
+KEYS = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xffffffff")
+A, B, C = KEYS
+
+
+def small() -> Cluster:
+    """x serves A (100 bytes/s) and B (300), with 80 % CPU; y serves C (100) with 20 %; z nothing."""
+    stats = {A: 100.0, B: 300.0, C: 100.0}
+    owner = {A: "x", B: "x", C: "y"}
+    bundles = {
+        key: Bundle(key, owner[key], stats=BundleStats(1.0, 1.0, bytes_in, 0.0, topics=2))
+        for key, bytes_in in stats.items()
+    }
+    brokers = {
+        name: Broker(name, load=load(cpu, *(stats[key] for key in KEYS if owner[key] == name)), load_age_s=1.0)
+        for name, cpu in (("x", 80.0), ("y", 20.0), ("z", 0.0))
+    }
+    return Cluster(brokers, bundles, now_ms=1_000_000)
+
+
+def load(cpu: float, *bytes_in: float) -> BrokerLoad:
+    return BrokerLoad(
+        cpu=ResourceUsage(cpu, 100.0),
+        msg_throughput_in=sum(bytes_in),
+        msg_rate_in=1.0 * len(bytes_in),
+        msg_rate_out=1.0 * len(bytes_in),
+        bundles=len(bytes_in),
+        topics=2 * len(bytes_in),
+        max_resource_usage=cpu / 100,
+        weighted_max_ema=cpu / 100,
+        msg_throughput_ema=sum(bytes_in),
+    )
+
+
+def move(bundle: str, source: str, destination: str | None, *, swap: bool = False) -> Move:
+    return Move(bundle, source, destination, Reason.OVERLOADED, 1.0, "for a test", swap)
+
+
+def owned(cluster: Cluster, bundle: str, owner: str) -> Cluster:
+    return replace(cluster, bundles={**cluster.bundles, bundle: replace(cluster.bundles[bundle], owner=owner)})
+
+
+def reported(cluster: Cluster, broker: str, **fields: object) -> Cluster:
+    return replace(cluster, brokers={**cluster.brokers, broker: replace(cluster.brokers[broker], **fields)})
+
+
+def booked(now_s: float = 100.0) -> BookedMoves:
+    moves = BookedMoves(expire_s=60.0, keep_s=600.0)
+    assert len(moves.book(small(), [move(B, "x", "z")], now_s)) == 1
+    return moves
+
+
+def cpu(cluster: Cluster, broker: str) -> float:
+    found = cluster.brokers[broker].load
+    assert found is not None
+    return found.cpu.usage
+
+
+def test_a_move_counts_from_the_moment_it_is_booked() -> None:
+    """B has 300 of the 400 bytes of x, so 60 of its 80 % CPU go along."""
+    found = booked().adjusted(small(), 100.0)
+    assert (cpu(found, "x"), cpu(found, "y"), cpu(found, "z")) == (20.0, 20.0, 60.0)
+    loads = {name: one.load for name, one in found.brokers.items() if one.load is not None}
+    assert [loads[name].weighted_max_ema for name in "xyz"] == pytest.approx([0.2, 0.2, 0.6])
+    assert [loads[name].bundles for name in "xyz"] == [1, 1, 1]
+    assert found.bundles[B].in_flight
+    assert found.recent == RecentMoves({B: 0.0}, {"x": 0.0, "z": 0.0})
+    assert booked().on_the_way() == {"z": [B]}
+
+
+def test_load_is_neither_made_nor_lost() -> None:
+    before, after = small(), booked().adjusted(small(), 100.0)
+    assert sum(cpu(before, name) for name in "xyz") == pytest.approx(sum(cpu(after, name) for name in "xyz"))
+
+
+def test_what_cannot_be_booked() -> None:
+    moves = booked()
+    cluster = small()
+    wrong = [move(B, "x", "y"), move(A, "y", "z"), move("t/n/0x00000000_0x00000001", "x", "y")]
+    assert moves.book(cluster, wrong, 101.0) == []
+    assert len(moves) == 1
+
+
+def test_a_move_is_counted_once_both_reports_show_it() -> None:
+    moves = booked()
+    there = owned(small(), B, "z")
+    lapsed = reported(reported(there, "x", load_lapsed=True), "z", load_lapsed=True)
+    assert moves.acknowledge(lapsed, 105.0) == []
+    assert moves.on_the_way() == {"z": [B]}
+    assert cpu(moves.adjusted(lapsed, 105.0), "x") == 20.0
+
+    source = reported(there, "x", load=load(20.0, 100.0), load_age_s=0.5)
+    source = reported(source, "z", load_age_s=11.0)  # measured before it arrived
+    assert moves.acknowledge(source, 115.0) == []
+    adjusted = moves.adjusted(source, 115.0)
+    assert (cpu(adjusted, "x"), cpu(adjusted, "z")) == (20.0, 60.0)
+
+    both = reported(source, "z", load=load(60.0, 300.0), load_age_s=0.5)
+    assert [(one.bundle, one.how) for one in moves.acknowledge(both, 120.0)] == [(B, "counted")]
+    assert len(moves) == 0
+    assert moves.on_the_way() == {}
+    again = moves.adjusted(both, 120.0)
+    assert again.brokers == both.brokers
+    assert again.recent == RecentMoves({B: 15.0}, {"x": 15.0, "z": 15.0})
+
+
+def test_a_bundle_in_flight_has_not_arrived() -> None:
+    moves = booked()
+    flying = owned(small(), B, "z")
+    flying = replace(flying, bundles={**flying.bundles, B: replace(flying.bundles[B], in_flight=True)})
+    assert moves.acknowledge(flying, 101.0) == []
+    assert not moves.moves[0].arrived
+
+
+def test_a_move_that_does_not_come_off_expires_and_leaves_no_trace() -> None:
+    moves = booked()
+    assert moves.acknowledge(small(), 159.9) == []
+    assert [(one.how, one.why) for one in moves.acknowledge(small(), 160.0)] == [("expired", "not moved within 60 s")]
+    assert moves.adjusted(small(), 160.0) == small()
+
+
+def test_reports_are_not_awaited_for_ever() -> None:
+    moves = booked()
+    there = reported(owned(small(), B, "z"), "z", load_lapsed=True)
+    assert moves.acknowledge(there, 150.0) == []
+    assert moves.acknowledge(there, 209.0) == []
+    assert [one.how for one in moves.acknowledge(there, 210.0)] == ["counted"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "how"),
+    [
+        (owned(small(), B, "y"), "elsewhere"),
+        (replace(small(), bundles={A: small().bundles[A]}), "gone"),
+        (replace(small(), brokers={name: one for name, one in small().brokers.items() if name != "z"}), "gone"),
+    ],
+)
+def test_what_went_another_way_counts_no_more(cluster: Cluster, how: str) -> None:
+    moves = booked()
+    assert [one.how for one in moves.acknowledge(cluster, 110.0)] == [how]
+    assert len(moves) == 0
+
+
+def test_a_move_that_failed_is_taken_back() -> None:
+    moves = booked()
+    ended = moves.cancel(B, "refused")
+    assert ended is not None
+    assert (ended.how, ended.why) == ("cancelled", "refused")
+    assert moves.cancel(B, "refused") is None
+    assert moves.adjusted(small(), 101.0) == small()
+
+
+def test_a_plain_unload_goes_where_the_channel_says() -> None:
+    moves = BookedMoves(expire_s=60.0, keep_s=600.0)
+    moves.book(small(), [move(B, "x", None)], 0.0)
+    found = moves.adjusted(small(), 1.0)
+    assert (cpu(found, "x"), cpu(found, "y"), cpu(found, "z")) == (20.0, 20.0, 0.0)
+    there = owned(small(), B, "y")
+    moves.acknowledge(there, 2.0)
+    assert moves.on_the_way() == {"y": [B]}
+    assert cpu(moves.adjusted(there, 2.0), "y") == 80.0
+
+
+def test_a_new_leader_keeps_in_mind_what_the_old_one_moved() -> None:
+    moves = BookedMoves(expire_s=60.0, keep_s=600.0)
+    moves.restore(RecentMoves({A: 30.0, B: 700.0}, {"x": 30.0}), 1000.0)
+    assert moves.recent(1010.0) == RecentMoves({A: 40.0}, {"x": 40.0})
+    moves.restore(RecentMoves({A: 100.0}, {}), 1010.0)
+    assert moves.recent(1010.0).bundles == {A: 40.0}
+
+
+def test_booking_foresees_what_the_moves_lead_to() -> None:
+    """Adjusted loads are those of the dry run's next cycle."""
+    plan = [move(A, "x", "y"), move(C, "y", "z")]
+    moves = BookedMoves(expire_s=60.0, keep_s=600.0)
+    moves.book(small(), plan, 0.0)
+    adjusted, after = moves.adjusted(small(), 0.0), after_moves(small(), plan)
+    # The second share is of the load that y had at the booking, not of what A will add to it.
+    assert {name: cpu(adjusted, name) for name in "xz"} == {"x": 60.0, "z": 20.0}
+    assert {name: one.load.bundles for name, one in adjusted.brokers.items() if one.load} == {
+        name: one.load.bundles for name, one in after.brokers.items() if one.load
+    }
+
+
+# --- budget -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_by_number() -> None:
+    moves = [move(A, "x", "z"), move(B, "x", "z"), move(C, "y", "z")]
+    found = admit(small(), moves, [], BudgetSettings(moves=2, load_percent=100))
+    assert [one.bundle for one in found.moves] == [A, B]
+    assert [(one.name, one.reason) for one in found.left] == [(C, "budget")]
+    assert found.budget.moves == 0
+    assert found.budget.load_percent == pytest.approx(100 - 100 / 3 - 60)
+
+
+def test_the_budget_by_load_passes_over_what_is_too_much() -> None:
+    """By bytes A and C are 20 % each and B is 60 %; by messages each is a third."""
+    moves = [move(A, "x", "z"), move(B, "x", "z"), move(C, "y", "z")]
+    found = admit(small(), moves, [], BudgetSettings(load_percent=67))
+    assert [one.bundle for one in found.moves] == [A, C]
+    assert found.left[0].why == "it has 60.0 % of the load; 99 moves and 33.7 % may set out"
+    assert found.budget == Budget(98, pytest.approx(67 - 200 / 3))
+
+
+def test_a_bundle_that_is_larger_than_the_budget_goes_alone() -> None:
+    settings = BudgetSettings(load_percent=10)
+    found = admit(small(), [move(B, "x", "z"), move(A, "x", "z")], [], settings)
+    assert [one.bundle for one in found.moves] == [B]
+    assert found.budget.load_percent == 0
+    assert admit(small(), [move(A, "x", "y")], booked().moves, settings).moves == []
+
+
+def test_an_exchange_goes_as_a_whole_or_not_at_all() -> None:
+    moves = [move(C, "y", "x", swap=True), move(A, "x", "z"), move(B, "x", "y")]
+    found = admit(small(), moves, [], BudgetSettings(moves=2))
+    assert [one.bundle for one in found.moves] == [C, B]
+    assert [one.bundle for one in admit(small(), moves, [], BudgetSettings(moves=1)).moves] == [A]

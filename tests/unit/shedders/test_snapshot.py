@@ -1,0 +1,326 @@
+"""Snapshot files: what is read, what is refused and with which words, and that nothing is lost on the way."""
+
+import copy
+import json
+from dataclasses import replace
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+
+from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves
+from shedders.schemas import FOLDER, schemas
+from shedders.snapshot import Snapshot
+from shedders.snapshot_cluster import cluster_of, snapshot_of, with_cluster
+from shedders.snapshot_faults import SnapshotError, remarks
+from shedders.snapshot_file import parse_snapshot, read_snapshot, snapshot_bytes, write_snapshot
+from statechannel.core.bundle import topic_hash
+from tests.support.snapshots import Shape, cluster
+
+LEFT, RIGHT = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+BASE = {
+    "kind": "statechannel-snapshot",
+    "format": 1,
+    "brokers": {"b-1:8080": {"load": {"cpu": {"usage": 5, "limit": 100}}}, "b2": {}},
+    "bundles": {LEFT: {"owner": "b-1:8080"}, RIGHT: {}},
+}
+
+
+def parsed(**changes: object) -> Snapshot:
+    return parse_snapshot(json.dumps(BASE | changes).encode())
+
+
+def refused(**changes: object) -> list[str]:
+    with pytest.raises(SnapshotError) as caught:
+        parsed(**changes)
+    assert caught.value.exit_code == 7
+    assert caught.value.hint
+    return list(caught.value.problems)
+
+
+def refused_text(raw: bytes) -> str:
+    with pytest.raises(SnapshotError) as caught:
+        parse_snapshot(raw, "FILE")
+    assert str(caught.value).startswith("FILE: ")
+    return str(caught.value).removeprefix("FILE: ")
+
+
+def broker(**fields: object) -> dict[str, object]:
+    return {"brokers": {"b-1:8080": fields, "b2": {}}}
+
+
+def test_the_least_that_a_snapshot_holds() -> None:
+    found = cluster_of(parsed())
+    assert found.brokers["b2"].load is None
+    assert found.brokers["b-1:8080"].load is not None
+    assert found.brokers["b-1:8080"].load.cpu.percent == 5
+    assert found.bundles[LEFT].owner == "b-1:8080"
+    assert found.bundles[RIGHT].owner is None
+
+
+@pytest.mark.parametrize(
+    ("load", "problem"),
+    [
+        ({"cpu": {"usage": -1}}, 'brokers["b-1:8080"].load.cpu.usage: greater than or equal to 0 is wanted, found -1'),
+        (
+            {"cpu": {"limit": -0.5}},
+            'brokers["b-1:8080"].load.cpu.limit: greater than or equal to 0 is wanted, found -0.5',
+        ),
+        ({"cpu": {"usage": "5"}}, "brokers[\"b-1:8080\"].load.cpu.usage: a valid number is wanted, found '5'"),
+        ({"cpu": {"usage": True}}, 'brokers["b-1:8080"].load.cpu.usage: a valid number is wanted, found True'),
+        ({"cpu": {"usage": None}}, 'brokers["b-1:8080"].load.cpu.usage: a valid number is wanted, found None'),
+        ({"msg_rate_in": nan}, 'brokers["b-1:8080"].load.msg_rate_in: a finite number is wanted, found NaN'),
+        ({"msg_rate_in": -inf}, 'brokers["b-1:8080"].load.msg_rate_in: a finite number is wanted, found -Infinity'),
+        ({"bundles": 1.5}, 'brokers["b-1:8080"].load.bundles: a valid integer is wanted, found 1.5'),
+        ({"msg_rate": 1}, 'brokers["b-1:8080"].load.msg_rate is no field of the format; did you mean msg_rate_in?'),
+        ([], 'brokers["b-1:8080"].load: a valid dictionary or instance of LoadReport is wanted, found []'),
+    ],
+)
+def test_what_is_wrong_with_a_load_is_told_by_its_path(load: object, problem: str) -> None:
+    assert refused(**broker(load=load)) == [problem]
+
+
+def bundles(**fields: object) -> dict[str, object]:
+    return {"bundles": {LEFT: fields, RIGHT: {}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            bundles(owner="b-1:80"),
+            f'bundles["{LEFT}"].owner: b-1:80 stands neither in brokers nor in gone; did you mean b-1:8080?',
+        ),
+        (bundles(state="Assigned"), f'bundles["{LEFT}"].owner: a broker is wanted, since its state is Assigned'),
+        (
+            bundles(state="Unassigned", owner="b2"),
+            f"bundles[\"{LEFT}\"].owner: null is wanted, since its state is Unassigned, found 'b2'",
+        ),
+        (
+            bundles(short={"msg_rate_in": -1}),
+            f'bundles["{LEFT}"].short.msg_rate_in: greater than or equal to 0 is wanted, found -1',
+        ),
+        (
+            bundles(topics=[{"name": "persistent://t/n/a", "position": 0x80000000}]),
+            f'bundles["{LEFT}"].topics[0].position: 0x80000000 lies outside the bundle',
+        ),
+        (
+            bundles(topics=[{"name": "x", "position": 1}, {"name": "x", "position": 1}]),
+            f'bundles["{LEFT}"].topics[1].name: x stands in topics[0], too',
+        ),
+        (
+            {"bundles": {LEFT: {}, "t/n/0x70000000_0x90000000": {}}},
+            f'bundles["t/n/0x70000000_0x90000000"] overlaps {LEFT}',
+        ),
+        (
+            {"bundles": {"t/n": {}}},
+            'bundles["t/n"]: a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU is wanted, lower bound first',
+        ),
+        ({"gone": ["b2"]}, "gone: b2 stands in brokers, too"),
+        ({"booked": {"b-2": [LEFT]}}, "booked.b-2: no broker of the snapshot; did you mean b2?"),
+        ({"booked": {"b2": ["x"]}}, "booked.b2: x is no bundle of the snapshot"),
+        ({"booked": {"b2": [LEFT], "b-1:8080": [LEFT]}}, f'booked["b-1:8080"]: {LEFT} is on its way to b2, too'),
+        ({"clock": {"now_ms": -1}}, "clock.now_ms: greater than or equal to 0 is wanted, found -1"),
+        (
+            {"recent": {"bundles": {LEFT: -1}}},
+            f'recent.bundles["{LEFT}"]: greater than or equal to 0 is wanted, found -1',
+        ),
+        ({"polices": {}}, "polices is no field of the format; did you mean policies?"),
+        (
+            {"memory": {"shedding": {"x": {"y": json.loads("[" * 40 + "]" * 40)}}}},
+            "memory.shedding.x: nested more than 32 deep",
+        ),
+        ({"format": 2}, "format: this version reads format 1, found 2"),
+    ],
+)
+def test_contradictions_are_told_by_their_path(changes: dict[str, object], problem: str) -> None:
+    assert refused(**changes) == [problem]
+
+
+def isolation(*parts: dict[str, object]) -> dict[str, object]:
+    return {"isolation": [{"name": "p", "namespaces": ["t/.*"], "primary": ["b2"], **part} for part in parts]}
+
+
+@pytest.mark.parametrize(
+    ("policies", "problem"),
+    [
+        (isolation({}, {}), "policies.isolation[1].name: policies.isolation[0] is called p, too"),
+        (isolation({"namespaces": []}), "policies.isolation[0].namespaces: it names none"),
+        (
+            isolation({"primary": []}),
+            "policies.isolation[0]: neither primary nor secondary brokers, so that nobody could serve its namespaces",
+        ),
+        (
+            isolation({"secondary": ["("]}),
+            "policies.isolation[0].secondary[0]: a regular expression is wanted: "
+            "missing ), unterminated subpattern at position 0",
+        ),
+        ({"excluded": ["t"]}, "policies.excluded: 't' is no tenant/namespace"),
+        ({"excluded": ["t/n", "t/n"]}, "policies.excluded: t/n stands there 2 times"),
+        ({"anti_affinity": {"t": "g"}}, "policies.anti_affinity: 't' is no tenant/namespace"),
+        ({"pins": {"x": "b2"}}, "policies.pins: 'x' is no tenant/namespace"),
+    ],
+)
+def test_policies_that_cannot_be_meant(policies: dict[str, object], problem: str) -> None:
+    assert refused(policies=policies) == [problem]
+
+
+def test_every_fault_is_told_at_once_up_to_a_bound() -> None:
+    with pytest.raises(SnapshotError) as caught:
+        parsed(brokers={f"b{number}": {"x": 1} for number in range(30)}, bundles={})
+    assert len(caught.value.problems) == 30
+    assert str(caught.value).splitlines()[-1] == "  ... and 20 more"
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (
+            b'{"kind": "statechannel-snapshot", "brokers": {"b": {}, "b": {}}}',
+            "brokers: the name 'b' stands there twice",
+        ),
+        (b'{"a": [1, {"x": 1, "x": 1}]}', "a[1]: the name 'x' stands there twice"),
+        (b'{"a": 1, "a": 2}', "the file: the name 'a' stands there twice"),
+        (b'{"memory": {"x": [0, 1e999]}}', "memory.x[1]: a finite number is wanted, found Infinity"),
+        (b'{"memory": {"x": [0, NaN]}}', "memory.x[1]: a finite number is wanted, found NaN"),
+        (b'{"x": 1234567890123456789}', "x: a number of at most 18 digits is wanted"),
+        (b'{"x": "\\ud800"}', "x: half a character stands there"),
+        (b'{"x": {"\\udfff": 1}}', "x: a name there is no text"),
+        (b'{"kind": 1}', 'it is no snapshot: `"kind": "statechannel-snapshot"` is missing'),
+        (b"[]", 'it is no snapshot: `"kind": "statechannel-snapshot"` is missing'),
+        (b"", "it is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        (b'{"a": 01}', "it is not JSON: Expecting ',' delimiter: line 1 column 8 (char 7)"),
+        (b"\xff", "it is not UTF-8: byte 0"),
+        (b"[" * 100_000, "it is nested too deeply"),
+    ],
+)
+def test_what_is_no_json_or_takes_liberties(raw: bytes, problem: str) -> None:
+    assert refused_text(raw) == problem
+
+
+def test_half_a_pair_is_refused_and_a_whole_one_read() -> None:
+    assert parsed(safe="\U0001f600").safe == "\U0001f600"
+    assert refused_text(json.dumps(BASE | {"safe": "\ud83d"}).encode()) == "safe: half a character stands there"
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="it cannot be read: No such file or directory"):
+        read_snapshot(tmp_path / "none.json")
+    with pytest.raises(SnapshotError, match="it cannot be read: Is a directory"):
+        read_snapshot(tmp_path)
+    with pytest.raises(SnapshotError, match="it cannot be written"):
+        write_snapshot(parsed(), tmp_path / "no" / "folder.json")
+
+
+FULL = Cluster(
+    brokers={
+        "b1": replace(cluster(1).brokers["b0:8080"], name="b1", load_lapsed=True, domain="z", web_address="h:1"),
+        "b2": Broker("b2", accepting=False, persistent=False, manager="modular", load_age_s=0.1 + 0.2),
+    },
+    bundles={
+        LEFT: replace(next(iter(cluster(2, Shape(topics_each=3)).bundles.values())), name=LEFT, owner="b1", topics=()),
+        RIGHT: Bundle(RIGHT, "lost", in_flight=True, non_persistent=True),
+        "t/m/0x00000000_0xffffffff": Bundle("t/m/0x00000000_0xffffffff"),
+    },
+    policies=Policies(
+        (IsolationPolicy("p", ("t/n",), ("h",), ("b2",), 2),),
+        {"t/n": "g"},
+        {"t/n": "b1", LEFT: "b2"},
+        {"b2": "drained"},
+        frozenset({"t/m", "t/n"}),
+    ),
+    recent=RecentMoves({LEFT: 1 / 3}, {"b1": 0.0}),
+    now_ms=2**53,
+    safe="quorum lost",
+)
+
+
+def test_a_cluster_comes_back_bit_for_bit() -> None:
+    snapshot = snapshot_of(FULL, booked={"b2": [LEFT], "b1": []})
+    again = parse_snapshot(snapshot_bytes(snapshot))
+    assert again == snapshot
+    assert cluster_of(again) == FULL
+    assert again.gone == ["lost"]
+    assert again.booked == {"b2": [LEFT]}
+    assert snapshot_bytes(again) == snapshot_bytes(snapshot)
+
+
+def test_the_way_that_a_bundle_is_on_stays() -> None:
+    snapshot = parsed(bundles={LEFT: {"owner": "b2", "state": "Splitting"}, RIGHT: {"state": "Assigning"}})
+    found = cluster_of(snapshot)
+    assert all(one.in_flight for one in found.bundles.values())
+    assert [one.state for one in with_cluster(snapshot, found).bundles.values()] == ["Splitting", "Assigning"]
+    landed = replace(found, bundles={LEFT: replace(found.bundles[LEFT], in_flight=False)})
+    assert with_cluster(snapshot, landed).bundles[LEFT].state == "Assigned"
+    assert snapshot_of(found).bundles[LEFT].state == "Releasing"
+
+
+def test_profile_settings_and_memory_stay_when_the_cluster_changes() -> None:
+    extra = {
+        "profile": "production",
+        "strategies": {"shedding": "uniform"},
+        "settings": {"shedding": {"uniform": {"x": 1}}},
+        "memory": {"shedding": {"transfer": {"hits": 2}}},
+    }
+    snapshot = parsed(**extra)
+    assert with_cluster(snapshot, cluster()).model_dump(include=set(extra)) == snapshot.model_dump(include=set(extra))
+
+
+def test_a_cluster_that_cannot_be_written_is_told() -> None:
+    bad = replace(cluster(), brokers={"b": Broker("b", load_age_s=nan)})
+    with pytest.raises(SnapshotError, match=r"the cluster has faults|load_age_s: a finite number is wanted"):
+        snapshot_of(bad)
+
+
+def test_a_topic_is_placed_by_its_hash() -> None:
+    name = next(
+        f"persistent://t/n/{number}" for number in range(99) if topic_hash(f"persistent://t/n/{number}") < 1 << 31
+    )
+    found = cluster_of(parsed(bundles={LEFT: {"topics": [{"name": name}]}, RIGHT: {}}))
+    assert found.bundles[LEFT].topics[0].position == topic_hash(name)
+
+
+def test_remarks_tell_what_may_not_be_meant() -> None:
+    snapshot = parsed(
+        gone=["b9"],
+        bundles={LEFT: {"owner": "b9"}, RIGHT: {"owner": "b2", "state": "Splitting"}},
+        policies={
+            "isolation": [{"name": "p", "namespaces": ["t/n"], "primary": ["b-1"]}],
+            "pins": {"t/n": "b2", "t/m": "b7"},
+            "cordons": {"b2": "drained", "b8": "x"},
+        },
+    )
+    assert remarks(snapshot) == [
+        "b9 is gone and owns 1 bundle",
+        "broker b2 has no load report",
+        "t/m is pinned to b7, which is no broker of the snapshot",
+        "t/n is pinned to b2, which is cordoned: drained",
+        "t/n is pinned to b2, which isolation policy p keeps it from",
+        "b8 is cordoned and no broker of the snapshot",
+        "1 bundle on the way, left alone",
+    ]
+    assert remarks(parsed(**broker(load={}))) == [
+        "broker b-1:8080 reports no limit of any resource, so that its usage cannot be judged",
+        "broker b2 has no load report",
+    ]
+
+
+def test_the_base_of_these_tests_is_not_changed_by_them() -> None:
+    before = copy.deepcopy(BASE)
+    parsed(safe="x")
+    assert before == BASE
+
+
+@pytest.mark.parametrize("name", ["snapshot.schema.json", "plan.schema.json"])
+def test_the_schema_files_are_those_of_the_models(name: str) -> None:
+    assert (FOLDER / name).read_text() == schemas()[name], "run python -m shedders.schemas"
+
+
+def test_every_field_of_the_schema_is_explained() -> None:
+    silent = {
+        f"{title}.{name}"
+        for title, part in json.loads(schemas()["snapshot.schema.json"])["$defs"].items()
+        for name, field in part.get("properties", {}).items()
+        if "description" not in field
+    }
+    assert silent == set()
