@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import fsum
 from typing import Any
 
 from loaddata.broker_load import BrokerLoad, ResourceWeights
 from loaddata.bundle_load import MessageAverage
 from shedders.cluster import Bundle, Cluster
+from shedders.leveling import CanTake, Need, Receivers, Weighed, level
 from shedders.plan import Label, Left, Move, Plan, Reason
-from shedders.readings import GraceSettings, is_sound, read
+from shedders.readings import SheddingSettings, is_sound, may_receive, no_decision, read
 
 Measure = Callable[[MessageAverage | BrokerLoad], float]
-Weighed = Sequence[tuple[Bundle, float]]
 
-_INTERNAL = re.compile(r"(pulsar|sla-monitor)/([^/]+/)?[^/:]+:\d+")
+# Upstream's heartbeat namespaces (both versions), those that monitor the service level, and its own topics'.
+_INTERNAL = re.compile(r"pulsar/([^/]+/)?[^:]+:\d+|sla-monitor/[^/]+/[^:]+:\d+|pulsar/system", re.ASCII)
 _NEEDED = 2
+_NAMED = 5
 
 
 def bytes_of(load: MessageAverage | BrokerLoad) -> float:
@@ -33,28 +36,43 @@ def messages_of(load: MessageAverage | BrokerLoad) -> float:
 class Draft:
     """One decision in the making.
 
+    Words for brokers left alone: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`. Words for bundles:
+    `in-flight`, `pinned`, `recently-moved`, `internal`, `excluded`, `bad-load`.
+
+    Args:
+        weights: Where usage decides; None where only traffic does.
+        can_take: Filters; without them every broker that accepts anything takes every bundle.
+
     Attributes:
         loads: Reports of the brokers that can be judged, by name, sorted.
+        usages: Their weighted maximum, with `weights`.
         stopped: The answer, if there is nothing to decide: safe mode, or no two brokers to decide between.
+        counted: Bundles that count as moved, those included that upstream refuses afterwards.
+        reckoned: Destinations that the plan reckons with, by bundle, named or not.
     """
 
     def __init__(
         self,
         strategy: str,
         cluster: Cluster,
-        settings: GraceSettings,
+        settings: SheddingSettings,
         memory: Mapping[str, Any],
         weights: ResourceWeights | None,
+        can_take: CanTake | None = None,
     ) -> None:
         self.cluster = cluster
         self.strategy = strategy
         self._settings = settings
+        self._can_take = can_take
         self._judged: dict[str, list[Bundle]] = {}
         readings = read(cluster, settings, weights)
         self.loads = readings.loads
+        self.usages = readings.usages
         self.left = list(readings.left)
         self.moves: list[Move] = []
-        self.scores: dict[str, float] = {}
+        self.counted = 0
+        self.reckoned: dict[str, str] = {}
+        self.scores: Mapping[str, float] = {}
         self.stats: dict[str, float] = {}
         self.memory: dict[str, Any] = dict(memory)
         self.stopped = self._stop()
@@ -84,15 +102,51 @@ class Draft:
         pairs.sort(key=_by_weight)
         return pairs
 
+    def averaged(self, broker: str, measure: Measure) -> float:
+        """What the short-term averages of a broker's bundles add up to."""
+        averages = (bundle.averages.short for bundle in self.cluster.bundles_of.get(broker, ()))
+        return fsum(measure(average) for average in averages if is_sound(average))
+
     def total(self, broker: str, measure: Measure) -> float:
         """A broker's traffic: what it reports now, or what its bundles' averages add up to, if that is more."""
-        averages = (bundle.averages.short for bundle in self.cluster.bundles_of.get(broker, ()))
-        return max(measure(self.loads[broker]), sum(measure(average) for average in averages if is_sound(average)))
+        return max(measure(self.loads[broker]), self.averaged(broker, measure))
+
+    def receivers(self, loads: Mapping[str, float], excluding: Iterable[str]) -> Receivers:
+        """Those that take bundles at all, with their loads."""
+        out = set(excluding)
+        return Receivers(
+            {name: load for name, load in loads.items() if name not in out and may_receive(self.cluster, name)},
+            self._can_take,
+            self._settings.max_destinations_per_bundle,
+        )
+
+    def relieve(
+        self, need: Need, measure: Measure, receivers: Receivers, reason: Reason, said: str, most: int | None = None
+    ) -> bool:
+        """Level a broker out as far as it goes (`leveling.level`); whether anything moves.
+
+        Args:
+            said: Where the broker stands, for people.
+            most: No more bundles than this.
+        """
+        unit = "bytes/s" if measure is bytes_of else "messages/s"
+        chosen = level(self.weighed(need.source, measure), need, receivers, most)
+        if not chosen:
+            least = f"the least loaded has {receivers.least:.6g}" if receivers else "nobody takes any"
+            why = f"{said}; no bundle levels {need.traffic:.6g} {unit} out; {least}"
+            self.leave(need.source, "nothing-fits", why)
+        for bundle, weight, receiver in chosen:
+            why = f"{said} and should give {need.traffic:.6g} {unit}; this is {weight:.6g}, for {receiver}"
+            destination = receiver if self._settings.transfer else None
+            self.reckoned[bundle.name] = receiver
+            self.move(bundle, need.source, reason, weight, why, destination)
+        return bool(chosen)
 
     def move(
         self, bundle: Bundle, source: str, reason: Reason, load: float, why: str, destination: str | None = None
     ) -> None:
         """Decide for a move."""
+        self.counted += 1
         if bundle.namespace in self.cluster.policies.excluded:
             self.leave(bundle.name, "excluded", f"chosen and counted as moved, but {bundle.namespace} is excluded")
             return
@@ -107,7 +161,8 @@ class Draft:
         """
         if self.moves:
             sources = sorted({move.source for move in self.moves})
-            why = f"{_count(len(self.moves), 'bundle')} from {', '.join(sources)}"
+            more = f" and {len(sources) - _NAMED} more" if len(sources) > _NAMED else ""
+            why = f"{_count(len(self.moves), 'bundle')} from {', '.join(sources[:_NAMED])}{more}"
         return Plan(
             self.strategy,
             Label.SUCCESS if self.moves else Label.SKIP,
@@ -125,21 +180,14 @@ class Draft:
             return self.plan(f"the cluster is left alone: {self.cluster.safe}", Reason.UNKNOWN)
         if len(self.loads) >= _NEEDED:
             return None
-        words = {left.reason for left in self.left}
-        if "outdated" in words or "lapsed" in words:
-            reason = Reason.OUTDATED_DATA
-        else:
-            reason = Reason.NO_LOAD_DATA if words else Reason.NO_BROKERS
         brokers = _count(len(self.cluster.brokers), "broker")
-        return self.plan(
-            f"{len(self.loads)} of {brokers} can be judged by their reports; it takes {_NEEDED} to move anything",
-            reason,
-        )
+        why = f"{len(self.loads)} of {brokers} can be judged by their reports; it takes {_NEEDED} to move anything"
+        return self.plan(why, no_decision({left.reason for left in self.left}))
 
     def _may_go(self, bundle: Bundle) -> bool:
         policies, namespace = self.cluster.policies, bundle.namespace
         age_s = self.cluster.recent.bundles.get(bundle.name)
-        pin = policies.pins.get(bundle.name) or policies.pins.get(namespace)
+        pin = (policies.pins.get(bundle.name) or policies.pins.get(namespace)) if policies.pins else None
         if bundle.in_flight:
             self.leave(bundle.name, "in-flight", "it is on its way or being split")
         elif pin is not None:
@@ -147,7 +195,7 @@ class Draft:
         elif age_s is not None and not age_s > self._settings.grace_s:
             self.leave(bundle.name, "recently-moved", f"moved {age_s:.0f} s ago, grace {self._settings.grace_s:.0f} s")
         elif _is_internal(namespace):
-            self.leave(bundle.name, "internal", f"{namespace} checks the health of one broker")
+            self.leave(bundle.name, "internal", f"{namespace} belongs to one broker or to the system")
         elif namespace in policies.excluded and not self._settings.upstream:
             self.leave(bundle.name, "excluded", f"{namespace} is excluded")
         elif not is_sound(bundle.averages.short):
@@ -167,5 +215,4 @@ def _count(number: int, what: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _is_internal(namespace: str) -> bool:
-    """Upstream's heartbeat and SLA namespaces, which belong to one broker."""
     return _INTERNAL.fullmatch(namespace) is not None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from shedders.cluster import Bundle
-from shedders.draft import Weighed
+
+CanTake = Callable[[Bundle, str, str], bool]
+"""Whether filters let a bundle go from its source to a destination."""
+
+Weighed = Sequence[tuple[Bundle, float]]
+"""Bundles with their traffic."""
 
 
 def greedy(bundles: Weighed, need: float) -> list[tuple[Bundle, float]]:
@@ -23,26 +29,45 @@ def greedy(bundles: Weighed, need: float) -> list[tuple[Bundle, float]]:
 
 
 class Receivers:
-    """Brokers that could take something, with what this plan has already booked on them."""
+    """Brokers that could take something, with what this plan has already booked on them.
 
-    def __init__(self, loads: Mapping[str, float]) -> None:
-        self._heap = sorted((load, name) for name, load in loads.items())
+    Args:
+        loads: Their loads, in the measure in which the source's load is given.
+        can_take: Filters; one that fails lets nothing in. Without any every broker takes every bundle.
+        tries: So many of the least loaded are asked.
+    """
+
+    def __init__(self, loads: Mapping[str, float], can_take: CanTake | None = None, tries: int = 1) -> None:
+        self._sorted = sorted((load, name) for name, load in loads.items())
+        self._can_take = can_take
+        self._tries = tries
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return bool(self._sorted)
 
     @property
     def least(self) -> float:
         """Load of the least loaded."""
-        return self._heap[0][0]
+        return self._sorted[0][0]
 
-    def book(self, load: float, below: float) -> str | None:
-        """The least loaded, if it ends below; None if nobody does."""
-        if not self._heap or not self.least + load < below:
-            return None
-        before, name = self._heap[0]
-        heapq.heapreplace(self._heap, (before + load, name))
-        return name
+    def book(self, bundle: Bundle, source: str, load: float, below: float) -> str | None:
+        """The least loaded that takes the bundle and ends below; None if nobody does."""
+        for index, (before, name) in enumerate(islice(self._sorted, self._tries)):
+            if not before + load < below:
+                return None
+            if name != source and self._takes(bundle, source, name):
+                del self._sorted[index]
+                insort(self._sorted, (before + load, name))
+                return name
+        return None
+
+    def _takes(self, bundle: Bundle, source: str, name: str) -> bool:
+        if self._can_take is None:
+            return True
+        try:
+            return self._can_take(bundle, source, name)
+        except Exception:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +81,48 @@ class Need:
         load_per_traffic: What one byte or message a second weighs in that load.
     """
 
+    source: str
     traffic: float
     floor: float
     load: float
     load_per_traffic: float
 
 
-def level(bundles: Weighed, need: Need, receivers: Receivers) -> list[tuple[Bundle, float, str]]:
+def level(
+    bundles: Weighed, need: Need, receivers: Receivers, most: int | None = None
+) -> list[tuple[Bundle, float, str]]:
     """Choose bundles, each with its traffic and the broker that was reckoned with.
 
     Largest first, those that fit into what is still needed. If then a floor's worth is still missing: the smallest of the
-    larger ones. Each only if the least loaded receiver, with all that is booked on it, ends below where the source stands,
-    so that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
+    larger ones that can go. Each only if a receiver, with all that is booked on it, ends below where the source stands, so
+    that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
+
+    Args:
+        most: No more bundles than this.
     """
     chosen: list[tuple[Bundle, float, str]] = []
     missing, load = need.traffic, need.load
     larger: list[tuple[Bundle, float]] = []
+    room = len(bundles) if most is None else most
     for bundle, weight in bundles:
-        if missing <= 0 or weight <= 0:
+        if missing <= 0 or weight <= 0 or len(chosen) >= room:
             break
         if weight > missing:
             larger.append((bundle, weight))
             continue
-        receiver = receivers.book(weight * need.load_per_traffic, load)
+        receiver = receivers.book(bundle, need.source, weight * need.load_per_traffic, load)
         if receiver is not None:
             chosen.append((bundle, weight, receiver))
             missing -= weight
             load -= weight * need.load_per_traffic
-    if larger and missing > 0 and (not chosen or missing >= need.floor):
-        bundle, weight = larger[-1]
-        receiver = receivers.book(weight * need.load_per_traffic, load)
-        if receiver is not None:
-            chosen.append((bundle, weight, receiver))
+    if missing > 0 and len(chosen) < room and (not chosen or missing >= need.floor):
+        for bundle, weight in islice(reversed(larger), _TRIES_BEYOND):
+            receiver = receivers.book(bundle, need.source, weight * need.load_per_traffic, load)
+            if receiver is not None:
+                chosen.append((bundle, weight, receiver))
+                break
     return chosen
+
+
+_TRIES_BEYOND = 8
+"""Larger bundles that are tried, the smallest first: where these may go nowhere, heavier ones hardly may."""

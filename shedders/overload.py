@@ -7,23 +7,22 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from loaddata.broker_load import BrokerLoad
 from shedders.cluster import Cluster
 from shedders.draft import Draft, Measure, bytes_of, messages_of
-from shedders.leveling import Need, Receivers, greedy, level
+from shedders.leveling import CanTake, Need, Receivers, greedy
 from shedders.plan import Plan, Reason
-from shedders.readings import GraceSettings, UsageSettings, may_receive
+from shedders.readings import SheddingSettings, UsageSettings
 from shedders.strategy import StrategySettings
 
 MARGIN = 0.05
 
 
-class OverloadSettings(UsageSettings, GraceSettings):
+class OverloadSettings(UsageSettings, SheddingSettings):
     """Settings of `overload`."""
 
     overloaded_percent: float = Field(
         default=85.0,
-        gt=0,
+        ge=0,
         description="From this usage on a broker gives bundles away (loadBalancerBrokerOverloadedThresholdPercentage).",
     )
 
@@ -41,69 +40,64 @@ class OverloadShedder:
     Of bundles with 600, 200, 60 and 40 those with 60 and 40 go. With `upstream` the share is 0.1 (points taken for a part),
     so 90 bytes/s, and the bundle with 600 goes.
 
-    `upstream`: largest first until there is enough, at least one of whatever size, wherever it may end. Source:
-    `OverloadShedder` of Pulsar 4.2.4.
+    Words for brokers left alone: `within-limit`, `sole-bundle` (or none), `little-traffic`, `nothing-fits`; and those of
+    `shedders.draft`.
+
+    `upstream`: largest first until there is enough, at least one of whatever size, wherever it may end; of equally heavy
+    bundles its hash map decides, here the name. Source: `OverloadShedder` of Pulsar 4.2.4; what is mended:
+    design/decisions/0030, 0032.
+
+    Args:
+        can_take: Filters; without it every broker may take every bundle.
     """
 
     name: ClassVar[str] = "overload"
     Settings: ClassVar[type[StrategySettings]] = OverloadSettings
 
-    def __init__(self, settings: OverloadSettings) -> None:
+    def __init__(self, settings: OverloadSettings, can_take: CanTake | None = None) -> None:
         self.settings = settings
+        self._can_take = can_take
 
-    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
-        """Decide once; see the class."""
-        draft = Draft(self.name, cluster, self.settings, memory, self.settings.weights)
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:  # noqa: ARG002  (of the port)
+        """Decide once; remembers nothing."""
+        draft = Draft(self.name, cluster, self.settings, {}, self.settings.weights, self._can_take)
         if draft.stopped is not None:
             return draft.stopped
         limit = self.settings.overloaded_percent / 100.0
-        draft.scores = {name: load.weighted_max(self.settings.weights) for name, load in draft.loads.items()}
+        draft.scores = draft.usages
         draft.stats.update(limit=limit)
-        high = [name for name, usage in draft.scores.items() if usage >= limit]
-        for name, usage in draft.scores.items():
+        high = [name for name, usage in draft.usages.items() if usage >= limit]
+        for name, usage in draft.usages.items():
             if usage < limit:
                 draft.leave(name, "within-limit", f"usage {usage:.3f}, limit {limit:.3f}")
         if not self.settings.upstream:
-            high.sort(key=lambda name: (-draft.scores[name], name))
-        out = set(high)
-        receivers = Receivers(
-            {name: usage for name, usage in draft.scores.items() if name not in out and may_receive(cluster, name)}
-        )
+            high.sort(key=lambda name: (-draft.usages[name], name))
+        receivers = draft.receivers(draft.usages, high)
         for name in high:
             if draft.size(name) <= 1:
-                draft.leave(name, "sole-bundle", f"usage {draft.scores[name]:.3f}, but {draft.size(name)} bundles")
+                draft.leave(name, "sole-bundle", f"usage {draft.usages[name]:.3f}, but {draft.size(name)} bundles")
             elif self.settings.upstream:
-                _take(draft, name, draft.loads[name], draft.scores[name] - limit + MARGIN)
+                _take(draft, name, draft.usages[name] - limit + MARGIN)
             else:
-                _relieve(draft, name, draft.scores[name], limit, receivers)
+                _relieve(draft, name, limit, receivers)
         if high:
             return draft.plan(f"{len(high)} at {limit:.3f} or more, none could be relieved", Reason.NO_BUNDLES)
         return draft.plan(f"no broker is at {limit:.3f} or more", Reason.HIT_COUNT)
 
 
-def _take(draft: Draft, name: str, load: BrokerLoad, part: float) -> None:
-    need = load.msg_throughput * part
+def _take(draft: Draft, name: str, part: float) -> None:
+    need = draft.loads[name].msg_throughput * part
     for bundle, weight in greedy(draft.weighed(name, bytes_of), need):
-        draft.move(
-            bundle, name, Reason.OVERLOADED, weight, f"{name} should give {need:.0f} bytes/s; this is {weight:.0f}"
-        )
+        why = f"{name} should give {need:.0f} bytes/s; this is {weight:.0f}"
+        draft.move(bundle, name, Reason.OVERLOADED, weight, why)
 
 
-def _relieve(draft: Draft, name: str, usage: float, limit: float, receivers: Receivers) -> None:
+def _relieve(draft: Draft, name: str, limit: float, receivers: Receivers) -> None:
+    usage = draft.usages[name]
     measure: Measure = bytes_of if draft.total(name, bytes_of) > 0 else messages_of
     total = draft.total(name, measure)
-    if total <= 0:
+    if total <= 0 or usage <= 0:
         draft.leave(name, "little-traffic", f"usage {usage:.3f}, but no traffic to move")
         return
-    need = Need(total * min(usage - limit + MARGIN, usage) / usage, 0.0, usage, usage / total)
-    chosen = level(draft.weighed(name, measure), need, receivers)
-    if not chosen:
-        least = f"the least loaded has {receivers.least:.3f}" if receivers else "everybody else is over the limit, too"
-        draft.leave(
-            name,
-            "nothing-fits",
-            f"usage {usage:.3f}; no bundle of {need.traffic:.0f} a second levels anything; {least}",
-        )
-    for bundle, weight, receiver in chosen:
-        why = f"{name} at {usage:.3f} should give {need.traffic:.0f} a second; this is {weight:.0f}, {receiver} could take it"
-        draft.move(bundle, name, Reason.OVERLOADED, weight, why)
+    need = Need(name, total * min(usage - limit + MARGIN, usage) / usage, 0.0, usage, usage / total)
+    draft.relieve(need, measure, receivers, Reason.OVERLOADED, f"{name} is at {usage:.3f}, limit {limit:.3f}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from pydantic import Field
@@ -12,10 +11,16 @@ from pydantic import Field
 from loaddata.broker_load import BrokerLoad, ResourceWeights
 from loaddata.bundle_load import MessageAverage
 from shedders.cluster import Broker, Cluster
-from shedders.plan import Left
+from shedders.plan import Left, Reason
 from shedders.strategy import StrategySettings
 
 MIB = 1024.0 * 1024.0
+
+MOST = 1e30
+"""More than this is no amount of anything; sums and products of amounts stay finite."""
+
+LEAST_LIMIT = 1e-30
+"""A smaller limit of a resource is none."""
 
 
 class ReadingSettings(StrategySettings):
@@ -39,6 +44,21 @@ class GraceSettings(ReadingSettings):
         default=1800.0,
         ge=0,
         description="A bundle is not moved again within so many seconds (loadBalancerSheddingGracePeriodMinutes).",
+    )
+
+
+class SheddingSettings(GraceSettings):
+    """What every shedder of the older load manager asks when it moves bundles."""
+
+    transfer: bool = Field(
+        default=True,
+        description="Name the destination that the plan reckons with; off: unload, and let the placement choose. "
+        "With upstream only `avg` names destinations, always.",
+    )
+    max_destinations_per_bundle: int = Field(
+        default=16,
+        ge=1,
+        description="So many of the least loaded brokers are asked whether their filters let a bundle in.",
     )
 
 
@@ -66,15 +86,20 @@ class UsageSettings(ReadingSettings):
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Reports that can be judged, by broker, sorted; and who was left out, why."""
+    """Reports that can be judged, by broker, sorted; and who was left out, why.
+
+    Attributes:
+        usages: Their weighted maximum, where usage decides.
+    """
 
     loads: Mapping[str, BrokerLoad]
+    usages: Mapping[str, float]
     left: Sequence[Left]
 
 
 def is_amount(value: float) -> bool:
     """Whether it can be the amount of anything: a number, not negative, not endless."""
-    return 0.0 <= value < inf
+    return 0.0 <= value <= MOST
 
 
 def is_sound(average: MessageAverage) -> bool:
@@ -94,15 +119,21 @@ def read(cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights |
         weights: Where usage decides: a broker must have a limit for one of the resources that count.
     """
     loads: dict[str, BrokerLoad] = {}
+    usages: dict[str, float] = {}
     left: list[Left] = []
     for name in cluster.broker_names:
         broker = cluster.brokers[name]
         fault = why_unreadable(broker, settings, weights)
         if fault is None and broker.load is not None:
+            if weights is not None:
+                usages[name] = usage = broker.load.weighted_max(weights)
+                if not is_amount(usage):
+                    left.append(Left(name, "bad-load", f"its usage comes to {usage}"))
+                    continue
             loads[name] = broker.load
         elif fault is not None:
             left.append(Left(name, *fault))
-    return Readings(loads, left)
+    return Readings(loads, {name: usages[name] for name in loads if name in usages}, left)
 
 
 def why_unreadable(
@@ -126,6 +157,17 @@ def why_unreadable(
     return None
 
 
+def no_decision(reasons: Collection[str]) -> Reason:
+    """Upstream's word for too few brokers that can be judged.
+
+    Args:
+        reasons: Why brokers were left out.
+    """
+    if "outdated" in reasons or "lapsed" in reasons:
+        return Reason.OUTDATED_DATA
+    return Reason.NO_LOAD_DATA if reasons else Reason.NO_BROKERS
+
+
 def may_receive(cluster: Cluster, name: str) -> bool:
     """Whether a broker takes bundles at all; which ones, the filters say."""
     return cluster.brokers[name].accepting and name not in cluster.policies.cordons
@@ -137,7 +179,7 @@ def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
     if not isinstance(table, Mapping):
         return {}
     return {
-        str(name): value
+        str(name): float(value)
         for name, value in table.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
     }
@@ -155,8 +197,17 @@ def _unsound(load: BrokerLoad) -> str | None:
         ("moving averages", load.weighted_max_ema, load.msg_throughput_ema),
     )
     for what, one, other in amounts:
-        if not (is_amount(one) and is_amount(other)):
+        if not (0.0 <= one <= MOST and 0.0 <= other <= MOST):
             return f"{what} {one}, {other}"
+    for what, resource in (
+        ("cpu", load.cpu),
+        ("memory", load.memory),
+        ("direct memory", load.direct_memory),
+        ("bandwidth in", load.bandwidth_in),
+        ("bandwidth out", load.bandwidth_out),
+    ):
+        if 0.0 < resource.limit < LEAST_LIMIT:
+            return f"{what} has a limit of {resource.limit}"
     return None
 
 

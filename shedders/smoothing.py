@@ -21,23 +21,17 @@ from shedders.readings import UsageSettings, remembered
 class HistorySettings(UsageSettings):
     """How much history counts."""
 
-    history_percent: float = Field(
-        default=90.0,
+    history_share: float = Field(
+        default=0.9,
         ge=0,
-        le=100,
-        description="Part of the average that one interval leaves standing, in percent "
-        "(loadBalancerHistoryResourcePercentage, there as 0.9).",
+        le=1,
+        description="Part of the average that one interval leaves standing (loadBalancerHistoryResourcePercentage).",
     )
     history_interval_s: float = Field(
         default=60.0,
-        gt=0,
-        description="The time for which history_percent stands, in seconds; upstream: one call, whenever that is.",
+        ge=0.001,
+        description="The time for which history_share stands, in seconds; upstream: one call, whenever that is.",
     )
-
-    @property
-    def history(self) -> float:
-        """`history_percent` as a part of 1."""
-        return self.history_percent / 100.0
 
 
 @dataclass(slots=True)
@@ -80,7 +74,7 @@ class Smoothed:
             # A clock that went back says nothing about the time that passed: one interval is taken for it.
             interval_ms = settings.history_interval_s * 1000
             passed_ms = measured_at_ms - last_ms if measured_at_ms >= last_ms else interval_ms
-            kept = settings.history ** (passed_ms / interval_ms) if passed_ms else 1.0
+            kept = settings.history_share ** (passed_ms / interval_ms) if passed_ms else 1.0
             after = before * kept + usage * (1 - kept)
         self.usage[name] = after
         return after

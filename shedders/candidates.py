@@ -1,0 +1,107 @@
+"""What placement strategies know of the candidates, looked up once for each state of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from loaddata.broker_load import BrokerLoad, ResourceWeights
+from shedders.cluster import Bundle, Cluster
+from shedders.plan import Placed
+from shedders.readings import ReadingSettings, read
+
+NO_DATA = "load-data"
+"""Stands where a filter's name does: the broker was not removed by one, but nothing is known of its load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Brokers whose reports can be judged, and the others with the reason.
+
+    Attributes:
+        usages: Weighted maximum of each, as present.
+    """
+
+    loads: Mapping[str, BrokerLoad]
+    usages: Mapping[str, float]
+    faults: Mapping[str, tuple[str, str]]
+
+    def removed(self, candidates: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Candidates that cannot be judged."""
+        unknown = ("no-load-data", "no such broker")
+        return {
+            name: (NO_DATA, f"{word}: {why}")
+            for name in candidates
+            if name not in self.loads
+            for word, why in (self.faults.get(name, unknown),)
+        }
+
+
+class Reader:
+    """Reads a cluster once, however many bundles are placed with it; answers depend on nothing but the cluster."""
+
+    def __init__(self, settings: ReadingSettings, weights: ResourceWeights) -> None:
+        self._settings = settings
+        self._weights = weights
+        self._cluster: Cluster | None = None
+        self._known = Known({}, {}, {})
+
+    def of(self, cluster: Cluster) -> Known:
+        """What is known of its brokers."""
+        if self._cluster is not cluster:
+            found = read(cluster, self._settings, self._weights)
+            faults = {left.name: (left.reason, left.why) for left in found.left}
+            self._known, self._cluster = Known(found.loads, found.usages, faults), cluster
+        return self._known
+
+
+class BookedSums:
+    """Sums over the bundles on their way to brokers; what was summed before is not summed again while lists only grow."""
+
+    def __init__(self, amount: Callable[[str], float]) -> None:
+        self._amount = amount
+        self._sums: dict[str, tuple[int, str, float]] = {}
+
+    def of(self, broker: str, bundles: Sequence[str]) -> float:
+        """The sum for one broker, from the first bundle to the last."""
+        if not bundles:
+            return 0.0
+        count, last, total = self._sums.get(broker, (0, "", 0.0))
+        if count > len(bundles) or (count and bundles[count - 1] != last):
+            count, total = 0, 0.0
+        for bundle in bundles[count:]:
+            total += self._amount(bundle)
+        self._sums[broker] = (len(bundles), bundles[-1], total)
+        return total
+
+
+def pick(bundle: str, equals: Sequence[str]) -> str:
+    """One of several brokers that are as good: upstream takes one at random, this the same one for the same bundle."""
+    return equals[crc32(bundle.encode()) % len(equals)]
+
+
+def blind(
+    cluster: Cluster,
+    bundle: Bundle,
+    candidates: Sequence[str],
+    booked: Mapping[str, Sequence[str]],
+    removed: Mapping[str, tuple[str, str]],
+    memory: Mapping[str, Any],
+) -> Placed:
+    """Nobody's load is known: one of those with the fewest bundles, those on their way included."""
+    if not candidates:
+        return nobody(bundle, memory)
+    scores = {
+        name: float(len(cluster.bundles_of.get(name, ())) + len(booked.get(name, ()))) for name in sorted(candidates)
+    }
+    least = min(scores.values())
+    best = [name for name, score in scores.items() if score == least]
+    why = f"no candidate's load is known; fewest bundles: {least:.0f}"
+    return Placed(bundle.name, pick(bundle.name, best), why, best, removed, scores, memory)
+
+
+def nobody(bundle: Bundle, memory: Mapping[str, Any]) -> Placed:
+    """There are no candidates."""
+    return Placed(bundle.name, None, "no broker may take it", memory=memory)

@@ -1,0 +1,54 @@
+"""What brokers' usage will be when the bundles that are on their way to them have arrived.
+
+A broker's report does not know them yet; upstream's placement strategies do not either, so that until the next report
+everything goes to whoever was least loaded. Here each such bundle counts
+
+    measured:  bytes a second * (usage of all brokers / bytes a second of all brokers)
+    else:      usage of all brokers / bundles of all brokers
+
+and at least a thousandth of a broker, so that idle bundles spread, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+
+from loaddata.broker_load import BrokerLoad
+from shedders.candidates import BookedSums
+from shedders.cluster import Cluster
+from shedders.readings import is_sound
+
+LEAST = 0.001
+"""What an idle bundle counts: a thousand of them fill a broker."""
+
+
+class Projection:
+    """Usage of brokers with what is on its way.
+
+    Args:
+        loads: Reports of all brokers that can be judged.
+        usages: Their usage now, as the strategy sees it.
+    """
+
+    def __init__(self, cluster: Cluster, loads: Mapping[str, BrokerLoad], usages: Mapping[str, float]) -> None:
+        self._cluster = cluster
+        self.usages = usages
+        used = fsum(usages.values())
+        traffic = fsum(load.msg_throughput for load in loads.values())
+        bundles = sum(len(cluster.bundles_of.get(name, ())) for name in loads)
+        self._per_byte = used / traffic if traffic > 0 else 0.0
+        self._per_bundle = used / bundles if bundles else 0.0
+        self._booked = BookedSums(self.weight)
+
+    def of(self, broker: str, booked: Mapping[str, Sequence[str]]) -> float:
+        """What a broker's usage will be."""
+        return self.usages[broker] + self._booked.of(broker, booked.get(broker, ()))
+
+    def weight(self, name: str) -> float:
+        """What a bundle counts, as a part of a broker."""
+        bundle = self._cluster.bundles.get(name)
+        average = None if bundle is None else bundle.averages.short
+        if average is None or not average.samples or not is_sound(average):
+            return max(LEAST, self._per_bundle)
+        return max(LEAST, average.msg_throughput * self._per_byte)
