@@ -14,43 +14,52 @@ class Bookings(Mapping[str, Sequence[str]]):
     Attributes:
         topics: Topics on their way, by broker; every bundle counts one at least.
         most_topics: The largest of these.
+        count: Bookings so far; it changes with each.
     """
 
     def __init__(self, cluster: Cluster, booked: Mapping[str, Sequence[str]] | None = None) -> None:
         self._cluster = cluster
         self._bundles: dict[str, list[str]] = {}
+        self._homes: dict[str, list[str]] = {}
         self._namespaces: dict[str, Counter[str]] = {}
         self.topics: Counter[str] = Counter()
         self.most_topics = 0
-        for broker, bundles in (booked or {}).items():
-            for bundle in bundles:
+        self.count = 0
+        for broker in sorted(booked or {}):
+            for bundle in (booked or {})[broker]:
                 self.book(broker, bundle)
 
-    @classmethod
-    def of(cls, cluster: Cluster, booked: Mapping[str, Sequence[str]]) -> Bookings:
-        """The bookings themselves where they are some already, else their totals."""
-        return booked if isinstance(booked, Bookings) else cls(cluster, booked)
+    def book(self, broker: str, name: str) -> bool:
+        """Count a bundle for a broker; twice the same counts once.
 
-    def book(self, broker: str, name: str) -> None:
-        """Count a bundle for a broker; twice the same counts once."""
-        bundles = self._bundles.setdefault(broker, [])
-        if name in bundles:
-            return
-        bundles.append(name)
+        Returns:
+            Whether it is new.
+        """
+        homes = self._homes.setdefault(name, [])
+        if broker in homes:
+            return False
+        homes.append(broker)
+        self._bundles.setdefault(broker, []).append(name)
         bundle = self._cluster.bundles.get(name)
+        # Ownership counts a bundle that has arrived already, the broker's report may not.
         if bundle is None or bundle.owner != broker:
             self._namespaces.setdefault(broker, Counter())[name.rpartition("/")[0]] += 1
         self.topics[broker] += 1 if bundle is None else topics_of(bundle)
         self.most_topics = max(self.most_topics, self.topics[broker])
+        self.count += 1
+        return True
 
-    def of_namespace(self, broker: str, namespace: str, but: str) -> int:
-        """Bundles of a namespace on their way to a broker, one bundle left out."""
-        counts = self._namespaces.get(broker)
-        if counts is None or not counts[namespace]:
-            return 0
-        bundle = self._cluster.bundles.get(but)
-        counted = but in self._bundles[broker] and (bundle is None or bundle.owner != broker)
-        return counts[namespace] - (counted and but.rpartition("/")[0] == namespace)
+    def is_booked(self, broker: str, name: str) -> bool:
+        """Whether this bundle is on its way to this broker."""
+        return broker in self._homes.get(name, ())
+
+    def of_bundle(self, name: str) -> Sequence[str]:
+        """Brokers that a bundle is on its way to; more than one only if somebody booked it twice."""
+        return self._homes.get(name, ())
+
+    def of_namespace(self, namespace: str) -> Counter[str]:
+        """Bundles of a namespace on their way and not there by ownership, by broker."""
+        return Counter({broker: counts[namespace] for broker, counts in self._namespaces.items() if counts[namespace]})
 
     def namespaces(self, broker: str) -> Sequence[str]:
         """Namespaces of which bundles are on their way to a broker."""

@@ -73,6 +73,8 @@ class Bundle:
         reported: Its owner names it among its top bundles, in which order (`rank`, 0 first; upstream: the lightest first).
         topics: Its topics, where they are known (needed by split algorithms that look at them).
         non_persistent: It holds a non-persistent topic.
+        estimated: Its figures are reckoned from the bundle that it was split from (`shedders.offspring`); nobody has measured
+            it yet.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Bundle:
     rank: int | None = None
     topics: Sequence[TopicLoad] = ()
     non_persistent: bool = False
+    estimated: bool = False
 
     @property
     def namespace(self) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 from shedders.cluster import Broker, IsolationPolicy
 
@@ -55,14 +56,14 @@ class Isolation:
         """The policy that has a broker for its own, by broker, as far as patterns can be read."""
         found: dict[str, str] = {}
         for policy in reversed(self._policies):
-            patterns = _compiled(policy.primary)
+            patterns = compiled(policy.primary)
             if not isinstance(patterns, str):
                 found.update((name, policy.name) for name in self._matching(patterns))
         return found
 
     def _find(self, namespace: str) -> Zone:
         for index, policy in enumerate(self._policies):
-            patterns = _compiled(policy.namespaces)
+            patterns = compiled(policy.namespaces)
             if isinstance(patterns, str):
                 return _broken(policy, "namespaces", patterns)
             if any(pattern.fullmatch(namespace) for pattern in patterns):
@@ -72,20 +73,22 @@ class Isolation:
         return self._shared
 
     def _of(self, policy: IsolationPolicy) -> Zone:
-        primary, secondary = _compiled(policy.primary), _compiled(policy.secondary)
+        primary, secondary = compiled(policy.primary), compiled(policy.secondary)
         if isinstance(primary, str):
             return _broken(policy, "primary", primary)
         if isinstance(secondary, str):
             return _broken(policy, "secondary", secondary)
         if not primary and not secondary:
-            return Zone(policy.name, broken=f"isolation policy `{policy.name}` names neither primary nor secondary brokers")
+            return Zone(
+                policy.name, broken=f"isolation policy `{policy.name}` names neither primary nor secondary brokers"
+            )
         first = self._matching(primary)
         return Zone(policy.name, first, self._matching(secondary) - first, policy.min_available)
 
     @cached_property
     def _shared(self) -> Zone:
         for policy in self._policies:
-            patterns = _compiled(policy.primary)
+            patterns = compiled(policy.primary)
             if isinstance(patterns, str):
                 return _broken(policy, "primary", patterns)
         return Zone(primary=frozenset(self._brokers.keys() - self.owners.keys()))
@@ -98,18 +101,25 @@ class Isolation:
         )
 
 
-def _compiled(patterns: Sequence[str]) -> Sequence[re.Pattern[str]] | str:
+def compiled(patterns: Sequence[Any]) -> Sequence[re.Pattern[str]] | str:
     """The patterns, or what is wrong with them."""
-    return _compile(tuple(patterns))
+    if isinstance(patterns, str):
+        return f"`{patterns}` is one text where a list of patterns is meant"
+    try:
+        return _compile(tuple(patterns))
+    except TypeError as error:
+        return f"{patterns!r} is no list of patterns ({error})"
 
 
 @lru_cache(maxsize=1024)
-def _compile(patterns: tuple[str, ...]) -> Sequence[re.Pattern[str]] | str:
+def _compile(patterns: tuple[Any, ...]) -> Sequence[re.Pattern[str]] | str:
     found = []
     for pattern in patterns:
+        if not isinstance(pattern, str):
+            return f"`{pattern!r}` is no text"
         try:
             found.append(re.compile(pattern))
-        except (re.error, OverflowError, RecursionError, TypeError) as error:
+        except (re.error, OverflowError, RecursionError) as error:
             return f"`{pattern}` is no regular expression ({error})"
     return found
 

@@ -1,0 +1,166 @@
+"""From a bundle to its broker: pins, then filters, then the strategy, with what is on its way already counted.
+
+One `Pipeline` is kept as long as its strategy; it makes new `Filters` for every new cluster, and keeps what the strategy wants to
+remember. Shedders ask it what may go where: `pipeline.can_take(cluster)`; and `permitted` goes through the moves of a whole
+plan in order, each counted for those after it, so that no plan breaks a policy by two moves that are harmless alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shedders.cluster import Bundle, Cluster
+from shedders.errors import StrategyFailedError
+from shedders.filter_rules import FilterSettings, summary
+from shedders.filters import CanTake, Filters
+from shedders.plan import Left, Move, Placed
+from shedders.strategy import Placing
+
+_NOTHING: Mapping[str, Sequence[str]] = {}
+
+
+class Pipeline:
+    """Chooses a broker for a bundle, filters first.
+
+    Attributes:
+        name: Of the strategy.
+        memory: What the strategy remembers from one choice to the next.
+    """
+
+    def __init__(
+        self, strategy: Placing, settings: FilterSettings | None = None, memory: Mapping[str, Any] | None = None
+    ) -> None:
+        self.strategy = strategy
+        self.settings = settings or FilterSettings()
+        self.name = strategy.name
+        self.memory: dict[str, Any] = dict(memory or {})
+        self._filters: Filters | None = None
+        self._booked: Mapping[str, Sequence[str]] = _NOTHING
+        self._taken: dict[str, int] = {}
+
+    def filters(self, cluster: Cluster, booked: Mapping[str, Sequence[str]] = _NOTHING) -> Filters:
+        """The filters on a cluster.
+
+        They are made anew only if the cluster or `booked` is another object, or something left `booked`; what was added to it
+        is taken up.
+        """
+        filters = self._filters
+        fewer = any(len(booked.get(broker, ())) < count for broker, count in self._taken.items())
+        if filters is None or filters.cluster is not cluster or booked is not self._booked or fewer:
+            filters = self._filters = Filters(cluster, self.settings)
+            self._booked, self._taken = booked, {}
+        for broker in sorted(booked):
+            known = self._taken.get(broker, 0)
+            if known < len(booked[broker]):
+                for name in booked[broker][known:]:
+                    filters.book(broker, name)
+                self._taken[broker] = len(booked[broker])
+        return filters
+
+    def can_take(self, cluster: Cluster, booked: Mapping[str, Sequence[str]] = _NOTHING) -> CanTake:
+        """What a shedder asks: why a broker may not take a bundle, None if it may."""
+        return self.filters(cluster, booked).can_take
+
+    def place(
+        self,
+        cluster: Cluster,
+        bundle: Bundle,
+        booked: Mapping[str, Sequence[str]] = _NOTHING,
+        among: Collection[str] | None = None,
+    ) -> Placed:
+        """Choose a broker; nobody, if the filters leave nobody.
+
+        Args:
+            booked: Bundles on their way to a broker that its report does not count yet.
+            among: Brokers that the asker offers; None: all.
+
+        Raises:
+            StrategyFailedError: The strategy raises, or names a broker that it was not offered.
+        """
+        filters = self.filters(cluster, booked)
+        passed = filters.passed(bundle, among)
+        if not passed.names:
+            return Placed(
+                bundle.name, None, f"no broker may take it: {summary(passed.removed)}", removed=passed.removed
+            )
+        candidates = list(passed.names)
+        try:
+            placed = self.strategy.place(cluster, bundle, candidates, filters.bookings, self.memory)
+        except Exception as error:
+            raise StrategyFailedError("placement", self.name, f"fails: {error!r}") from error
+        if placed.broker is not None and placed.broker not in passed.names:
+            raise StrategyFailedError(
+                "placement", self.name, f"names {placed.broker}, which may not take {bundle.name}"
+            )
+        self.memory = dict(placed.memory)
+        # The filters' word stands: they were first.
+        removed = {**placed.removed, **passed.removed} if placed.removed else passed.removed
+        return replace(placed, removed=removed)
+
+    __call__ = place
+
+    def permitted(
+        self, cluster: Cluster, moves: Sequence[Move], booked: Mapping[str, Sequence[str]] = _NOTHING
+    ) -> tuple[Sequence[Move], Sequence[Left]]:
+        """Those moves of a plan that the filters let pass, and the others with the filter's name as reason.
+
+        Moves between two brokers that exchange bundles (`Move.swap`) go together or not at all. A move without a destination
+        passes if another broker may take the bundle.
+        """
+        filters = Filters(cluster, self.settings, booked)
+        kept: list[Move] = []
+        left: list[Left] = []
+        for group in _together(moves):
+            faults: list[tuple[str, str] | None] = []
+            for move in group:
+                faults.append(self._refused(filters, move))
+                if faults[-1] is None and move.destination is not None:
+                    filters.book(move.destination, move.bundle)
+            fault = next((one for one in faults if one is not None), None)
+            if fault is None:
+                kept += group
+                continue
+            for move, own in zip(group, faults, strict=True):
+                word, why = own or ("swap", f"a bundle that goes along may not: {fault[1]}")
+                left.append(Left(move.bundle, word, f"{move.source} to {move.destination or 'anybody'}: {why}"))
+            if len(group) > 1:
+                filters = self._again(cluster, kept, booked)
+        order = {id(move): place for place, move in enumerate(moves)}
+        return sorted(kept, key=lambda move: order[id(move)]), left
+
+    def _again(self, cluster: Cluster, kept: Sequence[Move], booked: Mapping[str, Sequence[str]]) -> Filters:
+        """Filters that know of these moves only."""
+        filters = Filters(cluster, self.settings, booked)
+        for move in kept:
+            if move.destination is not None:
+                filters.book(move.destination, move.bundle)
+        return filters
+
+    def _refused(self, filters: Filters, move: Move) -> tuple[str, str] | None:
+        bundle = filters.cluster.bundles.get(move.bundle)
+        if bundle is None:
+            return "gone", "there is no such bundle"
+        if bundle.owner != move.source:
+            return "not-owned", f"{bundle.owner or 'nobody'} serves it"
+        if move.destination == move.source:
+            return "same-broker", "it is there"
+        if move.destination is None:
+            fault = filters.cannot_leave(bundle)
+            return None if fault is None else ("nobody", fault)
+        fault = filters.can_take(bundle, move.destination)
+        if fault is None:
+            return None
+        word, _, why = fault.partition(": ")
+        return word, why
+
+
+def _together(moves: Sequence[Move]) -> list[list[Move]]:
+    """The moves one by one, but those of two brokers that exchange bundles in one group, at the first one's place."""
+    pairs = {frozenset((move.source, move.destination)) for move in moves if move.swap}
+    groups: dict[object, list[Move]] = {}
+    for place, move in enumerate(moves):
+        pair = frozenset((move.source, move.destination))
+        groups.setdefault(pair if pair in pairs else place, []).append(move)
+    return list(groups.values())
