@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.figures import is_count, is_figure
 
 SHORT_SAMPLES: Final = 10
 LONG_SAMPLES: Final = 1_000
@@ -67,18 +68,10 @@ def continued(kept: MessageAverage, fresh: MessageAverage, max_samples: int) -> 
 
 
 def is_sound(stats: BundleStats) -> bool:
-    """Whether every figure is finite and not negative: one NaN would stay in an average for ever."""
-    figures = (
-        stats.msg_rate_in,
-        stats.msg_rate_out,
-        stats.msg_throughput_in,
-        stats.msg_throughput_out,
-        stats.topics,
-        stats.consumers,
-        stats.producers,
-        stats.cache_size_bytes,
-    )
-    return all(math.isfinite(figure) and figure >= 0 for figure in figures)
+    """Whether every figure is finite, not negative and not absurd: one NaN would stay in an average for ever."""
+    rates = (stats.msg_rate_in, stats.msg_rate_out, stats.msg_throughput_in, stats.msg_throughput_out)
+    counts = (stats.topics, stats.consumers, stats.producers, stats.cache_size_bytes)
+    return all(map(is_figure, rates)) and all(map(is_count, counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,7 @@ class SampleClock:
 
         The first look is a sample. Then there is one for each whole interval that has passed; the remainder counts
         towards the next one, so that the number of samples does not depend on how often somebody looks. A clock that
-        does not advance brings none.
+        does not advance, or says nothing, brings none.
 
         Args:
             sampled_s: Time up to which samples were taken, monotonic; None before the first.
@@ -107,8 +100,11 @@ class SampleClock:
         """
         if sampled_s is None:
             return 1, now_s
+        passed = (now_s - sampled_s) / self.interval_s
+        if not math.isfinite(passed):
+            return 0, sampled_s
         # The tolerance keeps a timer that fires a rounding error early from losing a sample.
-        whole = math.floor((now_s - sampled_s) / self.interval_s + 1e-9)
+        whole = math.floor(passed + 1e-9)
         if whole <= 0:
             return 0, sampled_s
         return min(whole, self.catch_up_max), sampled_s + whole * self.interval_s

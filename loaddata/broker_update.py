@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from loaddata.averages import is_sound
 from loaddata.broker_load import BrokerLoad, ResourceWeights
 from loaddata.bundle_load import BundleStats
+from loaddata.figures import is_figure
 from loaddata.usage import ResourceUsage
 
 
@@ -86,40 +87,30 @@ def updated(
     Args:
         before: Load up to now; `updated_at_ms` 0 before the first update.
         samples: Steps of the moving averages, 0 or more.
-        now_ms: Wall time of the reading.
+        now_ms: Wall time of the reading, at least 1.
     """
-    cpu = _sound(usage.cpu, before.cpu)
-    direct_memory = _sound(usage.direct_memory, before.direct_memory)
-    bandwidth_in = _sound(usage.bandwidth_in, before.bandwidth_in)
-    bandwidth_out = _sound(usage.bandwidth_out, before.bandwidth_out)
-    now = BrokerLoad(
-        cpu=cpu,
+    now = replace(
+        before,
+        cpu=_sound(usage.cpu, before.cpu),
         memory=_sound(usage.memory, before.memory),
-        direct_memory=direct_memory,
-        bandwidth_in=bandwidth_in,
-        bandwidth_out=bandwidth_out,
-    )
-    throughput = traffic.msg_throughput_in + traffic.msg_throughput_out
-    first = before.updated_at_ms == 0
-    return BrokerLoad(
-        cpu=cpu,
-        memory=now.memory,
-        direct_memory=direct_memory,
-        bandwidth_in=bandwidth_in,
-        bandwidth_out=bandwidth_out,
+        direct_memory=_sound(usage.direct_memory, before.direct_memory),
+        bandwidth_in=_sound(usage.bandwidth_in, before.bandwidth_in),
+        bandwidth_out=_sound(usage.bandwidth_out, before.bandwidth_out),
         msg_rate_in=traffic.msg_rate_in,
         msg_rate_out=traffic.msg_rate_out,
         msg_throughput_in=traffic.msg_throughput_in,
         msg_throughput_out=traffic.msg_throughput_out,
         bundles=traffic.bundles,
         topics=traffic.topics,
-        max_resource_usage=max_resource_usage(now),
-        weighted_max_ema=_moved(
-            before.weighted_max_ema, now.weighted_max(rules.weights), samples, rules.history, first
-        ),
-        msg_throughput_ema=_moved(before.msg_throughput_ema, throughput, samples, rules.history, first),
         updated_at_ms=now_ms,
-        reported_at_ms=before.reported_at_ms,
+    )
+    first = before.updated_at_ms == 0
+    weighted = now.weighted_max(rules.weights)
+    return replace(
+        now,
+        max_resource_usage=max_resource_usage(now),
+        weighted_max_ema=_moved(before.weighted_max_ema, weighted, samples, rules.history, first),
+        msg_throughput_ema=_moved(before.msg_throughput_ema, now.msg_throughput, samples, rules.history, first),
     )
 
 
@@ -127,6 +118,11 @@ def max_resource_usage(load: BrokerLoad) -> float:
     """Largest of CPU, direct memory and bandwidths, without weights; memory is left out, as upstream leaves it out."""
     largest = max(load.cpu.percent, load.direct_memory.percent, load.bandwidth_in.percent, load.bandwidth_out.percent)
     return largest / 100
+
+
+def is_sound_usage(reading: ResourceUsage) -> bool:
+    """Whether usage, limit and their ratio are finite, not negative and not absurd."""
+    return is_figure(reading.usage) and is_figure(reading.limit) and is_figure(reading.percent)
 
 
 def _moved(before: float, now: float, samples: int, history: float, first: bool) -> float:
@@ -139,5 +135,4 @@ def _moved(before: float, now: float, samples: int, history: float, first: bool)
 
 
 def _sound(reading: ResourceUsage, last: ResourceUsage) -> ResourceUsage:
-    good = all(math.isfinite(value) and value >= 0 for value in (reading.usage, reading.limit, reading.percent))
-    return reading if good else last
+    return reading if is_sound_usage(reading) else last

@@ -1,12 +1,12 @@
 """Which changes of ownership change a broker's load, as positions of the channel's log. Pure.
 
-A report names the position up to which its figures take changes of its own bundles in. A reader that knows of a later one
-marks the report as lapsed. Positions of one log are compared, never clocks of two machines.
+A report names, by partition, the position up to which its figures take changes of its own bundles in. A reader that knows of
+a later change marks the report as lapsed. Positions of one log are compared, never clocks of two machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -65,88 +65,56 @@ def change_of(accepted: Accepted) -> OwnershipChange | None:
     return None if broker is None else OwnershipChange(broker, accepted.partition, accepted.offset)
 
 
-class Key(Protocol):
-    """What is needed of a key that a view holds; `statechannel.core.keys.KeyState` has it."""
-
-    @property
-    def state(self) -> State | None:
-        """State that the record leads to."""
-        ...
-
-    @property
-    def from_(self) -> str | None:
-        """`from` of the record."""
-        ...
-
-    @property
-    def to(self) -> str | None:
-        """`to` of the record."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """Position in the log."""
-        ...
-
-
-def changes_in(partition: int, keys: Iterable[Key]) -> list[OwnershipChange]:
-    """The newest change of each broker that a view of a partition still tells, for a reader that has just started.
-
-    A change of a bundle that has changed again since is not seen; the broker that got it last is.
-    """
-    newest: dict[str, int] = {}
-    for key in keys:
-        state = key.state
-        broker = key.to if state is State.ASSIGNED else key.from_ if state in GIVES_AWAY else None
-        if broker is not None:
-            newest[broker] = max(newest.get(broker, -1), key.offset)
-    return [OwnershipChange(broker, partition, newest[broker]) for broker in sorted(newest)]
-
-
 @dataclass(slots=True)
 class OwnChanges:
-    """Changes of this broker's own bundles, and from when on its figures take them in.
+    """Up to which positions this broker's figures take changes in.
 
-    A change counts as taken in once `settle_s` have passed since it: rates need a moment to show a bundle that came or
-    went. Changes are dealt with in two groups, the one that ripens and the one that gathers meanwhile, so that nothing
-    waits longer than twice `settle_s` even where bundles come and go all the time.
+    A position counts as taken in once `settle_s` have passed since it was applied: rates need a moment to show a bundle that
+    came or went. One sample of all positions ripens at a time, so that nothing waits longer than twice `settle_s` even
+    where bundles come and go all the time, and positions advance also where nothing of this broker's changes.
 
     Attributes:
-        settled: Offset of the newest change taken in, by partition.
+        settled: Offset taken in, by partition.
     """
 
     settle_s: float
     settled: dict[int, int] = field(default_factory=dict)
-    _ripening: dict[int, int] = field(default_factory=dict)
-    _ripe_s: float = 0.0
-    _gathering: dict[int, int] = field(default_factory=dict)
-    _gathered_s: float = 0.0
+    _waiting: dict[int, int] = field(default_factory=dict)
+    _ripening: Mapping[int, int] | None = None
+    _ripening_s: float = 0.0
 
     def started(self, positions: Mapping[int, int]) -> None:
-        """What was accepted before this broker began counts as taken in."""
-        _newest(self.settled, positions)
+        """What was applied before this broker's first reading counts as taken in."""
+        _raise_to(self.settled, positions)
 
-    def changed(self, partition: int, offset: int, now_s: float) -> None:
+    def changed(self, partition: int, offset: int) -> None:
         """One of this broker's bundles came or went."""
-        _newest(self._gathering, {partition: offset})
-        self._gathered_s = now_s
-        self._promote()
+        _raise_to(self._waiting, {partition: offset})
 
-    def ripen(self, now_s: float) -> bool:
-        """Take in what is ripe; True if that was anything: a report is due then."""
-        ripe = bool(self._ripening) and now_s >= self._ripe_s
-        if ripe:
-            _newest(self.settled, self._ripening)
-            self._ripening = {}
-            self._promote()
-        return ripe
+    def ripen(self, positions: Mapping[int, int], now_s: float) -> bool:
+        """Take in what is ripe.
 
-    def _promote(self) -> None:
-        if not self._ripening and self._gathering:
-            self._ripening, self._gathering = self._gathering, {}
-            self._ripe_s = self._gathered_s + self.settle_s
+        Args:
+            positions: Offset through which each partition is applied now.
+            now_s: Monotonic.
+
+        Returns:
+            Whether a change of this broker's own was among it: a report is due then.
+        """
+        ripe: list[int] = []
+        if self._ripening is not None and now_s >= self._ripening_s + self.settle_s:
+            _raise_to(self.settled, self._ripening)
+            self._ripening = None
+            ripe = [
+                partition for partition, offset in self._waiting.items() if offset <= self.settled.get(partition, -1)
+            ]
+            for partition in ripe:
+                del self._waiting[partition]
+        if self._ripening is None:
+            self._ripening, self._ripening_s = dict(positions), now_s
+        return bool(ripe)
 
 
-def _newest(table: dict[int, int], more: Mapping[int, int]) -> None:
+def _raise_to(table: dict[int, int], more: Mapping[int, int]) -> None:
     for partition, offset in more.items():
         table[partition] = max(table.get(partition, -1), offset)

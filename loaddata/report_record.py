@@ -6,7 +6,7 @@ cannot be trusted is no report. JSON has no NaN and no infinity, and neither has
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -16,6 +16,7 @@ import orjson
 
 from loaddata.broker_load import BrokerLoad
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.figures import FIGURE_MAX, LATEST_MS, is_count, is_figure
 from loaddata.top_bundles import TopBundle
 from loaddata.usage import ResourceUsage
 from statechannel.core.bundle import is_bundle
@@ -23,7 +24,11 @@ from statechannel.core.codec import is_broker_id
 
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
-_INT_MAX: Final = 2**53 - 1
+BUNDLES_MAX: Final = 1_000
+"""Bundles in one report; where that many are too large for a record, the heaviest that fit are told."""
+PARTITIONS_MAX: Final = 1_000
+_HEADER_MAX_BYTES: Final = 1_000 + 25 * PARTITIONS_MAX
+_PARTITION = re.compile(r"[0-9]{1,4}", re.ASCII).fullmatch
 
 Part = TypeVar("Part")
 
@@ -68,9 +73,24 @@ class TopBundlesReport:
     bundles: Sequence[TopBundle]
 
 
+class Junk(StrEnum):
+    """Why a record is dropped: stable words, counted."""
+
+    TOO_LARGE = "too-large"
+    NOT_JSON = "not-json"
+    FORMAT = "format"
+    KIND = "kind"
+    KEY = "key"
+    HEADER = "header"
+    FIGURES = "figures"
+    CLOCK = "clock"
+    BUNDLES = "bundles"
+
+
 class Undecodable(NamedTuple):
     """Not a report that this version can use; `why` is for people."""
 
+    reason: Junk
     why: str
 
 
@@ -80,6 +100,10 @@ class UnwritableReportError(ValueError):
 
 class _BadFieldError(ValueError):
     """A field is missing or not what it must be."""
+
+    def __init__(self, reason: Junk, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -95,22 +119,31 @@ def encode_broker_load(report: BrokerLoadReport) -> bytes:
 
 
 def encode_top_bundles(report: TopBundlesReport) -> bytes:
-    """The record's value.
+    """The record's value; of bundles that do not fit into it the lightest, which come first, are left out.
 
     Raises:
-        UnwritableReportError: A figure is not finite or negative, or there are more bundles than fit into a record.
+        UnwritableReportError: A figure is not finite or negative.
     """
-    told = [
-        {
-            "bundle": one.name,
-            "stats": _plain(one.stats),
-            "short": _plain(one.averages.short),
-            "long": _plain(one.averages.long),
-            "non_persistent": one.non_persistent,
-        }
-        for one in report.bundles
-    ]
+    room = VALUE_MAX_BYTES - _HEADER_MAX_BYTES
+    told: list[Any] = []
+    for one in reversed(report.bundles[-BUNDLES_MAX:]):
+        entry = _top_bundle_json(one)
+        room -= len(orjson.dumps(entry)) + 1
+        if room < 0:
+            break
+        told.append(entry)
+    told.reverse()
     return _checked({**_header_json(report.header, Kind.TOP_BUNDLES), "bundles": told}, Kind.TOP_BUNDLES)
+
+
+def _top_bundle_json(one: TopBundle) -> dict[str, Any]:
+    return {
+        "bundle": one.name,
+        "stats": _plain(one.stats),
+        "short": _plain(one.averages.short),
+        "long": _plain(one.averages.long),
+        "non_persistent": one.non_persistent,
+    }
 
 
 def _header_json(header: Header, kind: Kind) -> dict[str, Any]:
@@ -126,14 +159,16 @@ def _header_json(header: Header, kind: Kind) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if not isinstance(value, BrokerLoad | BundleStats | MessageAverage | ResourceUsage):
-        return value
-    return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    known = _FIELDS.get(type(value))
+    return value if known is None else {name: _plain(getattr(value, name)) for name, _ in known}
 
 
 def _checked(loaded: dict[str, Any], kind: Kind) -> bytes:
     """What the reader would refuse is not written; orjson would turn NaN into null without a word."""
-    value = orjson.dumps(loaded)
+    try:
+        value = orjson.dumps(loaded)
+    except orjson.JSONEncodeError as error:
+        raise UnwritableReportError(f"the {kind} report cannot be written: {error}") from error
     if len(value) > VALUE_MAX_BYTES:
         raise UnwritableReportError(f"the {kind} report has {len(value)} bytes, more than {VALUE_MAX_BYTES}")
     try:
@@ -149,79 +184,86 @@ def _checked(loaded: dict[str, Any], kind: Kind) -> bytes:
 def decode_broker_load(key: bytes | None, value: bytes) -> BrokerLoadReport | Undecodable:
     """The report that a record of `NAME-broker-load` holds."""
     found = _decode(key, value, Kind.BROKER_LOAD)
-    return found if isinstance(found, BrokerLoadReport | Undecodable) else Undecodable("another kind of report")
+    return (
+        found if isinstance(found, BrokerLoadReport | Undecodable) else Undecodable(Junk.KIND, "another kind of report")
+    )
 
 
 def decode_top_bundles(key: bytes | None, value: bytes) -> TopBundlesReport | Undecodable:
     """The report that a record of `NAME-top-bundles` holds."""
     found = _decode(key, value, Kind.TOP_BUNDLES)
-    return found if isinstance(found, TopBundlesReport | Undecodable) else Undecodable("another kind of report")
+    return (
+        found if isinstance(found, TopBundlesReport | Undecodable) else Undecodable(Junk.KIND, "another kind of report")
+    )
 
 
 def _decode(key: bytes | None, value: bytes, kind: Kind) -> BrokerLoadReport | TopBundlesReport | Undecodable:
     if len(value) > VALUE_MAX_BYTES:
-        return Undecodable(f"{len(value)} bytes are too many")
+        return Undecodable(Junk.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
     try:
         report = _report(orjson.loads(value), kind)
     except orjson.JSONDecodeError as error:
-        return Undecodable(f"not JSON: {error}")
+        return Undecodable(Junk.NOT_JSON, f"not JSON: {error}")
     except _BadFieldError as error:
-        return Undecodable(str(error))
+        return Undecodable(error.reason, str(error))
     if key is None or key != report.header.broker.encode():
-        return Undecodable(f"the key is not the broker {report.header.broker}")
+        return Undecodable(Junk.KEY, f"the key is not the broker {report.header.broker}")
     return report
 
 
 def _report(loaded: Any, kind: Kind) -> BrokerLoadReport | TopBundlesReport:
     if not isinstance(loaded, dict):
-        raise _BadFieldError("not a JSON object")
+        raise _BadFieldError(Junk.NOT_JSON, "not a JSON object")
     if type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
-        raise _BadFieldError(f"format {loaded.get('format')!r}, not {FORMAT}")
+        raise _BadFieldError(Junk.FORMAT, f"format is not {FORMAT}")
     if loaded.get("kind") != kind:
-        raise _BadFieldError(f"kind {loaded.get('kind')!r}, not {kind}")
+        raise _BadFieldError(Junk.KIND, f"kind is not {kind}")
     header = _header(loaded)
     if kind is Kind.BROKER_LOAD:
-        return BrokerLoadReport(header, _load(loaded.get("load")))
-    bundles = loaded.get("bundles")
-    if not isinstance(bundles, list):
-        raise _BadFieldError("bundles is no list")
-    told = [_top_bundle(one, f"bundles[{index}]") for index, one in enumerate(bundles)]
-    if len({one.name for one in told}) != len(told):
-        raise _BadFieldError("bundles names one twice")
-    return TopBundlesReport(header, tuple(told))
+        load = _made(BrokerLoad, loaded.get("load"), "load")
+        if max(load.updated_at_ms, load.reported_at_ms) > LATEST_MS:
+            raise _BadFieldError(Junk.CLOCK, "load has a time behind the year 9999")
+        return BrokerLoadReport(header, load)
+    return TopBundlesReport(header, _top_bundles(loaded.get("bundles")))
 
 
 def _header(loaded: Mapping[str, Any]) -> Header:
     for name in ("broker", "incarnation"):
         if not is_broker_id(loaded.get(name)):
-            raise _BadFieldError(f"{name} is no broker id")
+            raise _BadFieldError(Junk.HEADER, f"{name} is no broker id")
     positions = loaded.get("owned_as_of")
-    if not isinstance(positions, dict) or not all(part.isascii() and part.isdecimal() for part in positions):
-        raise _BadFieldError("owned_as_of is no object of offsets by partition")
+    if not isinstance(positions, dict) or len(positions) > PARTITIONS_MAX or not all(map(_PARTITION, positions)):
+        raise _BadFieldError(Junk.HEADER, "owned_as_of is no object of offsets by partition")
+    written_at_ms = _whole(loaded, "written_at_ms", Junk.HEADER)
+    if written_at_ms > LATEST_MS:
+        raise _BadFieldError(Junk.CLOCK, "written_at_ms is behind the year 9999")
     return Header(
         broker=loaded["broker"],
         incarnation=loaded["incarnation"],
-        seq=_whole(loaded, "seq", least=1),
-        written_at_ms=_whole(loaded, "written_at_ms"),
-        owned_as_of={int(part): _whole(positions, part, least=-1) for part in positions},
+        seq=_whole(loaded, "seq", Junk.HEADER, least=1),
+        written_at_ms=written_at_ms,
+        owned_as_of={int(part): _whole(positions, part, Junk.HEADER, least=-1) for part in positions},
     )
 
 
-def _load(loaded: Any) -> BrokerLoad:
-    if not isinstance(loaded, dict):
-        raise _BadFieldError("load is no object")
-    return _made(BrokerLoad, loaded, "load")
+def _top_bundles(loaded: Any) -> tuple[TopBundle, ...]:
+    if not isinstance(loaded, list) or len(loaded) > BUNDLES_MAX:
+        raise _BadFieldError(Junk.BUNDLES, f"bundles is no list of at most {BUNDLES_MAX}")
+    told = tuple(_top_bundle(one, f"bundles[{index}]") for index, one in enumerate(loaded))
+    if len({one.name for one in told}) != len(told):
+        raise _BadFieldError(Junk.BUNDLES, "bundles names one twice")
+    return told
 
 
 def _top_bundle(loaded: Any, where: str) -> TopBundle:
     if not isinstance(loaded, dict):
-        raise _BadFieldError(f"{where} is no object")
+        raise _BadFieldError(Junk.BUNDLES, f"{where} is no object")
     name = loaded.get("bundle")
     if not isinstance(name, str) or not is_bundle(name):
-        raise _BadFieldError(f"{where}.bundle is no bundle")
+        raise _BadFieldError(Junk.BUNDLES, f"{where}.bundle is no bundle")
     non_persistent = loaded.get("non_persistent", False)
     if type(non_persistent) is not bool:
-        raise _BadFieldError(f"{where}.non_persistent is neither true nor false")
+        raise _BadFieldError(Junk.BUNDLES, f"{where}.non_persistent is neither true nor false")
     averages = BundleAverages(
         short=_made(MessageAverage, loaded.get("short"), f"{where}.short"),
         long=_made(MessageAverage, loaded.get("long"), f"{where}.long"),
@@ -229,30 +271,36 @@ def _top_bundle(loaded: Any, where: str) -> TopBundle:
     return TopBundle(name, _made(BundleStats, loaded.get("stats"), f"{where}.stats"), averages, non_persistent)
 
 
+_FIELDS: Mapping[type[Any], tuple[tuple[str, str], ...]] = {
+    kind: tuple((one.name, str(one.type)) for one in fields(kind))
+    for kind in (BrokerLoad, ResourceUsage, BundleStats, MessageAverage)
+}
+"""Name and kind (`int`, `float`, `ResourceUsage`) of each field; annotations are text in those modules."""
+
+
 def _made(kind: type[Part], loaded: Any, where: str) -> Part:
     """A flat dataclass of numbers (and resource usages) out of an object that has all of its fields."""
     if not isinstance(loaded, dict):
-        raise _BadFieldError(f"{where} is no object")
+        raise _BadFieldError(Junk.FIGURES, f"{where} is no object")
     made: dict[str, Any] = {}
-    for one in fields(kind):  # type: ignore[arg-type]  # only ever called with dataclasses
-        if one.type == "int":
-            made[one.name] = _whole(loaded, one.name, where=where)
-        elif one.type == "float":
-            made[one.name] = _number(loaded, one.name, where)
-        else:
-            made[one.name] = _made(ResourceUsage, loaded.get(one.name), f"{where}.{one.name}")
+    for name, annotation in _FIELDS[kind]:
+        if annotation == "ResourceUsage":
+            made[name] = usage = _made(ResourceUsage, loaded.get(name), f"{where}.{name}")
+            if not is_figure(usage.percent):
+                raise _BadFieldError(Junk.FIGURES, f"{where}.{name} is absurdly far beyond its limit")
+            continue
+        value: Any = loaded.get(name)
+        if not (is_count(value) if annotation == "int" else is_figure(value)):
+            raise _BadFieldError(Junk.FIGURES, f"{where}.{name} is no {_WORD[annotation]} from 0 to {FIGURE_MAX}")
+        made[name] = value if annotation == "int" else float(value)
     return kind(**made)
 
 
-def _whole(loaded: Mapping[str, Any], name: str, *, least: int = 0, where: str = "") -> int:
+_WORD = {"int": "whole number", "float": "finite number"}
+
+
+def _whole(loaded: Mapping[str, Any], name: str, reason: Junk, *, least: int = 0) -> int:
     value = loaded.get(name)
-    if type(value) is not int or not least <= value <= _INT_MAX:
-        raise _BadFieldError(f"{where}{'.' if where else ''}{name} is no whole number of at least {least}")
+    if type(value) is not int or not least <= value <= FIGURE_MAX:
+        raise _BadFieldError(reason, f"{name} is no whole number of at least {least}")
     return value
-
-
-def _number(loaded: Mapping[str, Any], name: str, where: str) -> float:
-    value = loaded.get(name)
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
-        raise _BadFieldError(f"{where}.{name} is no finite number of at least 0")
-    return float(value)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ class Cause(StrEnum):
     FORCED = "forced"
     OWNERSHIP = "ownership"
     TOMBSTONED = "tombstoned"
+    UNCONFIRMED = "unconfirmed"
     AGE = "age"
     CHANGE = "change"
     SAMPLED = "sampled"
@@ -96,15 +97,18 @@ def load_due(held: Held | None, now: BrokerLoad, now_s: float, rules: ReportRule
     return None
 
 
-def top_due(reported_sample: int | None, sample: int) -> Due | None:
-    """Whether the top bundles are due: whenever the figures are newer than those of the last report.
+def top_due(reported: tuple[int, float] | None, reading: int, now_s: float, interval_s: float) -> Due | None:
+    """Whether the top bundles are due: when the figures are newer than those of the last report, and some time has passed.
 
     Args:
-        reported_sample: Number of the reading that the last report told; None before the first.
-        sample: Number of the newest reading.
+        reported: Number of the reading that the last report told, and when; None before the first.
+        reading: Number of the newest reading.
+        now_s: Monotonic.
+        interval_s: Shortest time between two reports; upstream's are as far apart as its statistics, a minute.
     """
-    if reported_sample is None:
+    if reported is None:
         return Due(Cause.FIRST, "nothing was reported yet")
-    if sample > reported_sample:
-        return Due(Cause.SAMPLED, f"reading {sample} is newer than the reported {reported_sample}")
+    told, at_s = reported
+    if reading > told and now_s - at_s >= interval_s:
+        return Due(Cause.SAMPLED, f"reading {reading} is newer than the reported {told}")
     return None

@@ -1,18 +1,21 @@
 """What a reader holds of a load topic: the newest report of each broker, its age, and whether it has lapsed. Pure.
 
 Age is counted by the reader's own monotonic clock from the arrival of the report. For what lay in the topic before the reader
-came, the age on arrival is estimated (see `age_on_arrival`); it never makes a report younger than it is by the log.
+came, the age on arrival is estimated (see `age_on_arrival`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from loaddata.ownership import OwnershipChange
-from loaddata.report_record import Header, Undecodable
-from loaddata.tombstone import EXPIRED, Headers, Tombstone, parse_tombstone
+from loaddata.report_record import Header, Junk, Undecodable
+from loaddata.tombstone import Headers, parse_tombstone
+from statechannel.core.codec import is_broker_id
 
 
 class HasHeader(Protocol):
@@ -41,17 +44,47 @@ class LoadRecord(NamedTuple):
     timestamp_ms: int
 
 
-def age_on_arrival(timestamp_ms: int, newest_ms: int, wall_ms: int | None) -> float:
+class Fate(StrEnum):
+    """What became of a record. Those that are dropped are counted by `Junk` beside."""
+
+    TAKEN = "taken"
+    LATE = "late"
+    DROPPED = "dropped"
+    HONOURED = "honoured"
+    NOT_HONOURED = "not-honoured"
+
+
+class Dropped(StrEnum):
+    """Reasons beside those of `Junk`."""
+
+    BARE_NULL = "bare-null"
+    TOO_MANY_BROKERS = "too-many-brokers"
+
+
+def age_on_arrival(timestamp_ms: int, later_ms: int, wall_ms: int | None) -> float:
     """How old a record is at least when it arrives, in seconds.
 
     Args:
         timestamp_ms: Log time of the record.
-        newest_ms: Newest log time that this reader has seen in the topic: the record is at least that much older.
-        wall_ms: The reader's wall clock, for what lay in the topic before it came; None for what is read live. A reader
-            whose clock is wrong calls old reports too old, or takes them for new until the next one comes.
+        later_ms: Log time of a record that lies behind it: by so much it is older.
+        wall_ms: The reader's wall clock, for what lay in the topic before the reader came; None for what is read live. A
+            reader whose clock is wrong calls old reports too old, or takes them for new until the next one comes.
     """
-    oldest_ms = max(newest_ms, wall_ms or 0) - timestamp_ms
-    return max(0, oldest_ms) / 1_000
+    return max(0, later_ms - timestamp_ms, (wall_ms or 0) - timestamp_ms) / 1_000
+
+
+class Arrival(NamedTuple):
+    """When a record was read.
+
+    Attributes:
+        now_s: Reader's monotonic time.
+        later_ms: Log time of the last record of the same batch.
+        wall_ms: See `age_on_arrival`.
+    """
+
+    now_s: float
+    later_ms: int = 0
+    wall_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +93,11 @@ class Entry(Generic[Report]):
 
     Attributes:
         offset: Where it lies in the topic.
-        timestamp_ms: The log's own time of it.
         born_s: Reader's monotonic time at which it was written, as far as can be known.
     """
 
     report: Report
     offset: int
-    timestamp_ms: int
     born_s: float
 
 
@@ -86,16 +117,20 @@ class Seen(Generic[Report], NamedTuple):
     lapsed: bool
 
 
-@dataclass(slots=True)
-class Counts:
-    """What became of the records read."""
+@dataclass(frozen=True, slots=True)
+class ViewRules:
+    """Bounds of a view.
 
-    taken: int = 0
-    late: int = 0
-    undecodable: int = 0
-    honoured: int = 0
-    not_honoured: int = 0
-    bare_nulls: int = 0
+    Attributes:
+        ttl_s: Time to live of a report, by the reader's clock.
+        brokers_max: Brokers that are remembered. Beyond it outdated ones make room; where there are none, newcomers are
+            refused, so that junk cannot push out those that are there.
+        clock_differs_max_s: A writer whose wall clock is further from the log's than this is taken for broken.
+    """
+
+    ttl_s: float = 1_800.0
+    brokers_max: int = 10_000
+    clock_differs_max_s: float = 86_400.0
 
 
 @dataclass(slots=True)
@@ -103,91 +138,88 @@ class TableView(Generic[Report]):
     """Fold of one load topic, keyed by broker.
 
     Attributes:
-        ttl_s: Time to live of a report, in seconds, by the reader's clock.
-        brokers_max: Brokers that are remembered; beyond it the one that was silent longest is forgotten.
+        fates: Records by what became of them. `dropped`: those dropped, by reason. `last_dropped`: why the newest was.
     """
 
-    decode: Callable[[bytes | None, bytes], Report | Undecodable]
-    ttl_s: float = 1_800.0
-    brokers_max: int = 10_000
-    counts: Counts = field(default_factory=Counts)
-    last_undecodable: str = ""
+    rules: ViewRules = field(default_factory=ViewRules)
+    fates: Counter[Fate] = field(default_factory=Counter)
+    dropped: Counter[Junk | Dropped] = field(default_factory=Counter)
+    last_dropped: str = ""
     _entries: dict[str, Entry[Report]] = field(default_factory=dict)
     _changed: dict[str, dict[int, int]] = field(default_factory=dict)
-    _unknown_to: dict[int, int] = field(default_factory=dict)
-    _newest_ms: int = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def reopened(self) -> None:
         """The topic is read from its beginning (again): offsets start over."""
         self._entries.clear()
-        self._newest_ms = 0
 
-    def read(self, record: LoadRecord, now_s: float, *, wall_ms: int | None = None) -> Tombstone | None:
+    def read(self, record: LoadRecord, found: Report | Undecodable | None, arrival: Arrival) -> Fate:
         """Take one record in.
 
         Args:
-            now_s: Monotonic.
-            wall_ms: Given while what lay in the topic before is read; see `age_on_arrival`.
-
-        Returns:
-            The tombstone, if the record is a well-formed one, honoured or not.
+            found: What the record's value was decoded to; None for a null.
         """
-        self._newest_ms = max(self._newest_ms, record.timestamp_ms)
-        if record.value is None:
-            return self._null(record)
-        report = self.decode(record.key, record.value)
-        if isinstance(report, Undecodable):
-            self.counts.undecodable += 1
-            self.last_undecodable = report.why
-            return None
-        name, header = report.header.broker, report.header
-        held = self._entries.get(name)
-        if held is not None and _is_late(header, held.report.header):
-            self.counts.late += 1
-            return None
-        born_s = now_s - age_on_arrival(record.timestamp_ms, self._newest_ms, wall_ms)
-        self._entries.pop(name, None)
-        self._entries[name] = Entry(report, record.offset, record.timestamp_ms, born_s)
-        self.counts.taken += 1
-        if len(self._entries) > self.brokers_max:
-            del self._entries[next(iter(self._entries))]
-        return None
+        fate = self._null(record) if found is None else self._value(record, found, arrival)
+        self.fates[fate] += 1
+        return fate
 
-    def _null(self, record: LoadRecord) -> Tombstone | None:
-        tombstone = parse_tombstone(record.headers)
-        if tombstone is None or record.key is None:
-            self.counts.bare_nulls += 1
-            return None
-        name = record.key.decode(errors="replace")
+    def _value(self, record: LoadRecord, found: Report | Undecodable, arrival: Arrival) -> Fate:
+        if isinstance(found, Undecodable):
+            return self._drop(found.reason, found.why)
+        header = found.header
+        if record.timestamp_ms > 0:
+            differs_s = abs(header.written_at_ms - record.timestamp_ms) / 1_000
+            if differs_s > self.rules.clock_differs_max_s:
+                return self._drop(
+                    Junk.CLOCK, f"the clock of {header.broker} differs from the log's by {differs_s:.0f} s"
+                )
+        held = self._entries.get(header.broker)
+        if held is not None and _is_late(header, held.report.header) and not self._is_outdated(held, arrival.now_s):
+            return Fate.LATE
+        if held is None and not self._has_room(arrival.now_s):
+            return self._drop(Dropped.TOO_MANY_BROKERS, f"no room for {header.broker}: {len(self)} brokers report")
+        age_s = age_on_arrival(record.timestamp_ms, arrival.later_ms, arrival.wall_ms)
+        self._entries[header.broker] = Entry(found, record.offset, arrival.now_s - age_s)
+        return Fate.TAKEN
+
+    def _null(self, record: LoadRecord) -> Fate:
+        tombstone = parse_tombstone(record.headers, record.offset)
+        name = (record.key or b"").decode("ascii", errors="replace")
+        if tombstone is None:
+            return self._drop(Dropped.BARE_NULL, f"a null of {name!r} without the headers of a tombstone")
+        if not is_broker_id(name):
+            return self._drop(Junk.KEY, f"the key {name[:80]!r} is no broker id")
         held = self._entries.get(name)
-        if held is None or tombstone.honoured_over(held.offset):
-            self._entries.pop(name, None)
-            self.counts.honoured += 1
-        else:
-            self.counts.not_honoured += 1
-        return tombstone
+        if held is not None and not tombstone.honoured_over(held.offset):
+            return Fate.NOT_HONOURED
+        self._entries.pop(name, None)
+        return Fate.HONOURED
+
+    def _drop(self, reason: Junk | Dropped, why: str) -> Fate:
+        self.dropped[reason] += 1
+        self.last_dropped = why
+        return Fate.DROPPED
+
+    def _has_room(self, now_s: float) -> bool:
+        if len(self._entries) >= self.rules.brokers_max:
+            for name in [name for name, one in self._entries.items() if self._is_outdated(one, now_s)]:
+                del self._entries[name]
+        return len(self._entries) < self.rules.brokers_max
 
     def ownership_changed(self, change: OwnershipChange) -> None:
         """A bundle came to a broker or left it: its report must name this position, or a later one, to be current."""
         positions = self._changed.pop(change.broker, {})
         positions[change.partition] = max(positions.get(change.partition, -1), change.offset)
         self._changed[change.broker] = positions
-        if len(self._changed) > self.brokers_max:
-            forgotten = self._changed.pop(next(iter(self._changed)))
-            self.changes_unknown(forgotten)
-
-    def changes_unknown(self, positions: Mapping[int, int]) -> None:
-        """Changes up to these positions may have been missed: whoever reports an earlier one is marked."""
-        for partition, offset in positions.items():
-            self._unknown_to[partition] = max(self._unknown_to.get(partition, -1), offset)
+        if len(self._changed) > self.rules.brokers_max:
+            del self._changed[next(iter(self._changed))]  # the one whose bundles have not changed for longest
 
     def lapsed(self, header: Header) -> bool:
         """Whether the broker's bundles have changed since the figures of this report."""
         known = self._changed.get(header.broker, {})
-        return any(
-            header.owned_as_of.get(partition, -1) < max(known.get(partition, -1), self._unknown_to.get(partition, -1))
-            for partition in {*known, *self._unknown_to}
-        )
+        return any(header.owned_as_of.get(partition, -1) < offset for partition, offset in known.items())
 
     def seen(self, now_s: float) -> dict[str, Seen[Report]]:
         """Every broker's newest report, by broker, sorted; the outdated ones, too, marked."""
@@ -200,20 +232,17 @@ class TableView(Generic[Report]):
 
     def _seen(self, entry: Entry[Report], now_s: float) -> Seen[Report]:
         age_s = max(0.0, now_s - entry.born_s)
-        return Seen(entry.report, entry.offset, age_s, age_s > self.ttl_s, self.lapsed(entry.report.header))
+        return Seen(entry.report, entry.offset, age_s, age_s > self.rules.ttl_s, self.lapsed(entry.report.header))
 
-    def expired(self, now_s: float, grace_s: float, wall_ms: int) -> dict[str, Tombstone]:
-        """Tombstones that are due, by broker: for a leader that buries outdated reports itself.
+    def _is_outdated(self, entry: Entry[Report], now_s: float) -> bool:
+        return now_s - entry.born_s > self.rules.ttl_s
 
-        Args:
-            grace_s: How long beyond its time to live a report is left to be renewed.
-            wall_ms: The writer's wall clock, for the header that people read.
-        """
-        return {
-            name: Tombstone(EXPIRED, one.offset, max(0, wall_ms - int((one.age_s - self.ttl_s) * 1_000)))
-            for name, one in self.seen(now_s).items()
-            if one.age_s > self.ttl_s + grace_s
-        }
+
+def decoder(
+    decode: Callable[[bytes | None, bytes], Report | Undecodable],
+) -> Callable[[LoadRecord], Report | Undecodable | None]:
+    """Decode whole records, nulls to None: to be done in the reader's thread, before `TableView.read`."""
+    return lambda record: None if record.value is None else decode(record.key, record.value)
 
 
 def _is_late(header: Header, held: Header) -> bool:

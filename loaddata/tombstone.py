@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 REASON: Final = "reason"
@@ -19,7 +20,8 @@ EXPIRED: Final = "expired"
 LEAVING: Final = "leaving"
 
 _NUMBER = re.compile(rb"[0-9]{1,18}").fullmatch
-_REASON_MAX = 64
+_REASON = re.compile(rb"[a-z0-9-]{1,64}").fullmatch
+_HEADERS_MAX = 32
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -28,7 +30,7 @@ class Tombstone(NamedTuple):
     """What the headers of a null say.
 
     Attributes:
-        reason: A stable word: `expired`, `leaving`, or another one of its writer's.
+        reason: A stable word of `a-z0-9-`: `expired`, `leaving`, or another one of its writer's.
         last_offset: Offset of the newest record of the key that its writer knew.
         deadline_ms: Wall time at which that record's time was up; for people.
     """
@@ -50,21 +52,20 @@ class Tombstone(NamedTuple):
         )
 
 
-def parse_tombstone(headers: Iterable[tuple[str, bytes | None]]) -> Tombstone | None:
-    """The tombstone that headers make; None if one is missing, named twice or malformed: then it takes nothing away."""
+def parse_tombstone(headers: Iterable[tuple[str, bytes | None]], offset: int) -> Tombstone | None:
+    """The tombstone that headers make; None if one is missing, named twice or malformed: then it takes nothing away.
+
+    Args:
+        offset: Of the null itself: a tombstone cannot know of a record that lies behind it.
+    """
     found: dict[str, bytes] = {}
-    for name, value in headers:
+    for name, value in islice(headers, _HEADERS_MAX):
         if name not in (REASON, LAST_OFFSET, DEADLINE):
             continue
         if name in found or value is None:
             return None
         found[name] = value
-    if len(found) != 3 or not _NUMBER(found[LAST_OFFSET]) or not _NUMBER(found[DEADLINE]):  # noqa: PLR2004 - the three
+    good = len(found) == 3 and _REASON(found[REASON]) and _NUMBER(found[LAST_OFFSET]) and _NUMBER(found[DEADLINE])  # noqa: PLR2004 - the three
+    if not good or int(found[LAST_OFFSET]) >= offset:
         return None
-    try:
-        reason = found[REASON].decode()
-    except UnicodeDecodeError:
-        return None
-    if not 0 < len(reason) <= _REASON_MAX:
-        return None
-    return Tombstone(reason, int(found[LAST_OFFSET]), int(found[DEADLINE]))
+    return Tombstone(found[REASON].decode(), int(found[LAST_OFFSET]), int(found[DEADLINE]))

@@ -34,4 +34,7 @@ class ResourceUsage:
         """Usage in percent of the limit, in single precision as upstream; 0 without a limit; may exceed 100."""
         if not self.limit > 0:
             return 0.0
-        return single(single(single(self.usage) / single(self.limit)) * 100)
+        limit = single(self.limit)
+        if limit == 0:  # too small for single precision, where Java divides by zero without a word
+            return math.inf if self.usage > 0 else 0.0
+        return single(single(single(self.usage) / limit) * 100)

@@ -119,6 +119,7 @@ class LightReader:
         self._caught_up = threading.Event()
         self._is_open = False
         self._end = 0
+        self._reached = False
         self._last_error = ""
         config = {**settings.consumer_config(group_id), "error_cb": self._note}
         try:
@@ -165,20 +166,19 @@ class LightReader:
             self._consumer.close()
 
     def _open(self) -> bool:
+        marks: tuple[int, int] | None = None  # also what the client returns on a time-out
         try:
             marks = self._consumer.get_watermark_offsets(self._place, timeout=self._tuning.answer_s)
         except KafkaException as error:
             self._note_text(describe(error, self._settings.secrets()))
-            return False
         if marks is None:
-            self._note_text(f"no answer within {self._tuning.answer_s:g} s")
             return False
         low, self._end = marks
         self._consumer.assign([TopicPartition(self._place.topic, 0, low)])
         self._is_open = True
-        done = low == self._end
-        self._sink(LightBatch((), opened=True, backlog=0, caught_up=done))
-        if done:
+        self._reached = low == self._end
+        self._sink(LightBatch((), opened=True, backlog=0, caught_up=self._reached))
+        if self._reached:
             self._caught_up.set()
         return True
 
@@ -188,7 +188,7 @@ class LightReader:
             return
         messages = [first, *self._consumer.consume(self._tuning.batch_records - 1, 0)]
         records: list[LightRecord] = []
-        position = 0
+        position = -1
         lost = ""
         for message in messages:
             error = message.error()
@@ -210,12 +210,14 @@ class LightReader:
 
     def _hand_over(self, records: list[LightRecord], position: int) -> None:
         """Compaction leaves gaps, also at the end: positions, not records, say that the end was reached."""
-        newly = position >= self._end and not self._caught_up.is_set()
-        if records or newly:
-            backlog = sum(record.offset < self._end for record in records)
-            self._last_error = ""
-            self._sink(LightBatch(records, opened=False, backlog=backlog, caught_up=position >= self._end))
-        if newly and position > 0:
+        reached = position >= self._end and not self._reached
+        if not records and not reached:
+            return
+        self._reached = self._reached or reached
+        backlog = sum(record.offset < self._end for record in records)
+        self._last_error = ""
+        self._sink(LightBatch(records, opened=False, backlog=backlog, caught_up=self._reached))
+        if reached:
             self._caught_up.set()
 
     def _note(self, error: KafkaError) -> None:
@@ -228,9 +230,14 @@ class LightReader:
 
 
 def _record(message: Message) -> LightRecord:
-    headers = tuple((name, _bytes(value)) for name, value in (message.headers() or ()))
-    return LightRecord(message.key(), message.value(), headers, message.offset() or 0, message.timestamp()[1])
+    return LightRecord(message.key(), message.value(), _headers(message), message.offset() or 0, message.timestamp()[1])
 
 
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _headers(message: Message) -> Headers:
+    """Headers in order; none where their names are not even text: such a record is no tombstone."""
+    try:
+        found = message.headers() or []
+    except (UnicodeError, ValueError):
+        return ()
+    pairs = found.items() if isinstance(found, dict) else found
+    return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)

@@ -7,13 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from statechannel.kafka.errors import describe, translate
+from statechannel.kafka.errors import describe, kafka_error_of, translate
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -70,19 +70,23 @@ class LightCounts:
     failed: int = 0
     last_error: str = ""
 
+    def to_json(self) -> dict[str, int | str]:
+        """As an object for JSON."""
+        return asdict(self)
+
 
 class _Waiting(NamedTuple):
+    topic: str
     key: bytes
     value: bytes | None
     headers: Headers
 
 
 class LightWriter:
-    """Writes to one light topic with a thread of its own. `write` may be called from any thread and never blocks.
+    """Writes to partition 0 of light topics, with a thread of its own. `write` may be called from any thread, never blocks.
 
     Args:
         settings: How to reach Kafka.
-        topic: Its name; partition 0 is written.
         on_failure: Called once from the thread if it ends by an exception.
         make_producer: For tests.
 
@@ -93,13 +97,11 @@ class LightWriter:
     def __init__(
         self,
         settings: ClientSettings,
-        topic: str,
         *,
         tuning: LightTuning | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
         make_producer: Callable[..., Producer] = Producer,
     ) -> None:
-        self._topic = topic
         self._tuning = tuning or LightTuning()
         self._secrets = settings.secrets()
         self._on_failure = on_failure
@@ -113,10 +115,10 @@ class LightWriter:
         self._make_producer = make_producer
         self._producer = self._open()
         self.counts = LightCounts()
-        self._thread = threading.Thread(target=self._run, name=f"light-writer {topic}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="light-writer", daemon=True)
         self._thread.start()
 
-    def write(self, key: bytes, value: bytes | None, headers: Headers = ()) -> bool:
+    def write(self, topic: str, key: bytes, value: bytes | None, headers: Headers = ()) -> bool:
         """Queue a record; False if the writer is closed, and the record was not taken."""
         with self._changed:
             if self._closed:
@@ -125,9 +127,14 @@ class LightWriter:
             if len(self._waiting) >= self._tuning.queue_records:
                 self._waiting.popleft()
                 self.counts.dropped += 1
-            self._waiting.append(_Waiting(key, value, headers))
+            self._waiting.append(_Waiting(topic, key, value, headers))
             self._changed.notify_all()
             return True
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread still runs; one that has ended takes no more records."""
+        return self._thread.is_alive()
 
     @property
     def unanswered(self) -> int:
@@ -163,10 +170,11 @@ class LightWriter:
                 self._step()
             self._give_up()
         except BaseException as error:  # the thread's end must not pass unseen
-            _log.exception("the light writer's thread ended (%s)", self._topic)
+            _log.exception("the light writer's thread ended")
             with self._changed:
                 self._closed = True
                 self.counts.dropped += len(self._waiting)
+                self.counts.last_error = repr(error)
                 self._waiting.clear()
             if self._on_failure is None:
                 raise
@@ -183,15 +191,25 @@ class LightWriter:
             if not self._produce(record):
                 self._take_back(batch[index:])
                 break
-        self._producer.poll(_REPORTS_S if self._in_flight else 0)
+        self._poll(_REPORTS_S if self._in_flight else 0)
         if self._fatal:
             self._replace()
+
+    def _poll(self, timeout_s: float) -> None:
+        """Serve delivery reports; a failure for good is raised here as well as told to `error_cb`."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            cause = kafka_error_of(error)
+            if cause is None or not cause.fatal():
+                raise
+            self._fatal = describe(cause, self._secrets)
 
     def _produce(self, record: _Waiting) -> bool:
         """Hand a record to the client; False if its queue is full."""
         try:
             self._producer.produce(
-                self._topic,
+                record.topic,
                 value=record.value,
                 key=record.key,
                 partition=0,
@@ -233,7 +251,7 @@ class LightWriter:
 
     def _replace(self) -> None:
         """The client failed for good: what it held is given up, a new one goes on."""
-        _log.error("the light producer of %s failed: %s", self._topic, self._fatal)
+        _log.error("the light producer failed: %s", self._fatal)
         self._producer = self._open()
         self._lose_in_flight(self._fatal)
         self._fatal = ""
@@ -253,7 +271,7 @@ class LightWriter:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         deadline_s = time.monotonic() + _PURGE_S
         while self._in_flight and time.monotonic() < deadline_s:
-            self._producer.poll(_REPORTS_S)
+            self._poll(_REPORTS_S)
         self._lose_in_flight("the writer was closed before the answer came")
 
 

@@ -1,0 +1,234 @@
+"""Settings of load data; each says what it does, why its default, and upstream's name for it."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from loaddata.averages import SampleClock
+from loaddata.broker_load import ResourceWeights
+from loaddata.broker_update import UpdateRules
+from loaddata.expiry import ExpiryRules
+from loaddata.report_record import BUNDLES_MAX
+from loaddata.reporter import ReporterRules
+from loaddata.reporting import ReportRules
+from loaddata.table_view import ViewRules
+from loaddata.top_bundles import TopRules
+from statechannel.settings.field import Group, setting
+
+DAY_S = 86_400.0
+
+
+class LoadSettings(Group):
+    """How load is measured, told, and held. Times are seconds unless the name says otherwise."""
+
+    measure_interval_s: float = setting(
+        5.0,
+        "Time between two readings of the bundles and of the host: upstream's report tick; its host readings are a minute apart.",
+        pip_192="loadBalancerReportUpdateMinIntervalMillis, loadBalancerHostUsageCheckIntervalMinutes",
+        ge=0.05,
+        le=3_600,
+    )
+    tick_s: float = setting(1.0, "Time between two looks at whether something is due.", ge=0.02, le=60)
+    sample_interval_s: float = setting(
+        5.0,
+        "Time that one sample stands for in every average: ten of them, the short-term window, are 50 s.",
+        pip_192="(each report of any broker is a sample)",
+        ge=0.05,
+        le=3_600,
+    )
+    catch_up_max: int = setting(
+        10, "Samples that the newest reading may stand for after a gap: the short-term window, no more.", ge=1, le=1_000
+    )
+    history: float = setting(
+        0.9,
+        "What the past counts in the broker's moving averages at each sample.",
+        pip_192="loadBalancerHistoryResourcePercentage",
+        ge=0,
+        lt=1,
+    )
+    cpu_weight: float = setting(
+        1.0, "Weight of CPU in the weighted maximum.", pip_192="loadBalancerCPUResourceWeight", ge=0, le=100
+    )
+    memory_weight: float = setting(
+        0.0,
+        "Weight of memory: left out, as upstream, since a full heap or cache is no load.",
+        pip_192="loadBalancerMemoryResourceWeight",
+        ge=0,
+        le=100,
+    )
+    direct_memory_weight: float = setting(
+        0.0, "Weight of direct memory.", pip_192="loadBalancerDirectMemoryResourceWeight", ge=0, le=100
+    )
+    bandwidth_in_weight: float = setting(
+        1.0,
+        "Weight of incoming bandwidth.",
+        pip_192="loadBalancerBandwidthInResourceWeight (loadBalancerBandwithInResourceWeight)",
+        ge=0,
+        le=100,
+    )
+    bandwidth_out_weight: float = setting(
+        1.0,
+        "Weight of outgoing bandwidth.",
+        pip_192="loadBalancerBandwidthOutResourceWeight (loadBalancerBandwithOutResourceWeight)",
+        ge=0,
+        le=100,
+    )
+    nic_speed_gbit: float | None = setting(
+        None,
+        "Speed of each network interface in Gbit/s, where the machine does not say or says something wrong. None asks it.",
+        pip_192="loadBalancerOverrideBrokerNicSpeedGbps",
+        gt=0,
+        le=10_000,
+    )
+    report_threshold_percent: float = setting(
+        10.0,
+        "A change of usage (points), message rate, throughput or number of bundles beyond this is told at once.",
+        pip_192="loadBalancerReportUpdateThresholdPercentage",
+        ge=0,
+        le=10_000,
+    )
+    report_max_age_s: float = setting(
+        900.0,
+        "A report older than this is renewed even if nothing has changed.",
+        pip_192="loadBalancerReportUpdateMaxIntervalMinutes",
+        ge=0.1,
+        le=DAY_S,
+    )
+    top_interval_s: float = setting(
+        15.0,
+        "Shortest time between two reports of the heaviest bundles: four for each decision of the shedder.",
+        pip_192="(whenever the broker's statistics are newer, a minute by default)",
+        ge=0.05,
+        le=3_600,
+    )
+    top_bundles_max: int = setting(
+        10,
+        "Bundles in a report of the heaviest; 0: as many as a report can hold.",
+        pip_192="loadBalancerMaxNumberOfBundlesInBundleLoadReport",
+        ge=0,
+        le=BUNDLES_MAX,
+    )
+    top_with_policies: bool = setting(
+        False,
+        "Whether bundles whose namespace has an isolation policy or an anti-affinity group are told, too.",
+        pip_192="loadBalancerSheddingBundlesWithPoliciesEnabled",
+    )
+    top_idle: bool = setting(
+        False,
+        "Whether bundles without any throughput are told, too: the modular manager wants every bundle.",
+        pip_192="(TopKBundles drops them)",
+    )
+    excluded_namespaces: frozenset[str] = setting(
+        frozenset(),
+        "Namespaces that are never shed.",
+        pip_192="loadBalancerSheddingExcludedNamespaces",
+    )
+    settle_s: float = setting(5.0, "How long rates need to show a bundle that came or went: one reading.", ge=0, le=600)
+    stale_s: float = setting(
+        30.0, "Figures older than this are not told: a source that has failed must not look well.", ge=0.1, le=DAY_S
+    )
+    ttl_s: float = setting(
+        1_800.0,
+        "Age, by the reader's own clock, beyond which a report counts as outdated: two renewals.",
+        pip_192="loadBalancerBrokerLoadDataTTLInSeconds",
+        ge=0.2,
+        le=30 * DAY_S,
+    )
+    grace_s: float = setting(
+        30.0, "How long the leader leaves an outdated report to be renewed before it buries it.", ge=0, le=DAY_S
+    )
+    tombstones: Literal["leader", "spark"] = setting(
+        "leader", "Who buries outdated reports: the leader, or the Spark job of the load topics."
+    )
+    confirm_s: float = setting(10.0, "A report that was not read back for so long is written again.", ge=0.1, le=3_600)
+    repeat_s: float = setting(
+        10.0,
+        "Shortest time between two reports that tombstones provoke.",
+        pip_192="(a broker deletes its own report at most once in 10 s)",
+        ge=0.05,
+        le=3_600,
+    )
+    clock_differs_max_s: float = setting(
+        DAY_S,
+        "A writer whose wall clock is further from the log's than this is taken for broken.",
+        ge=1,
+        le=365 * DAY_S,
+    )
+    brokers_max: int = setting(10_000, "Brokers that are remembered; newcomers beyond it are refused.", ge=1)
+    bundles_max: int = setting(100_000, "Bundles of this broker that are measured; the others are left out.", ge=1)
+    acks: Literal[0, 1] = setting(
+        1, "1: a report is in the log of one Kafka broker; 0: it was sent. One that is lost is written again."
+    )
+    linger_ms: int = setting(20, "How long a report may wait for others to share a request with.", ge=0, le=1_000)
+    delivery_timeout_ms: int = setting(
+        5_000, "A report that Kafka has not taken by then is given up: a newer one follows.", ge=1_001, le=300_000
+    )
+    retention_s: float = setting(
+        3_600.0, "How long the load topics keep a report that nobody renews.", ge=60, le=30 * DAY_S
+    )
+    segment_s: float = setting(600.0, "Age at which a segment of the load topics is closed and can be cleaned.", ge=1)
+    watch_max: int = setting(100_000, "Changes of ownership that may wait to be taken in.", ge=100)
+    close_timeout_s: float = setting(3.0, "Longest time for the last records when the broker leaves.", ge=0, le=60)
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.ttl_s <= self.report_max_age_s:
+            raise ValueError(
+                "ttl_s must be larger than report_max_age_s: a report would be outdated before it is renewed"
+            )
+        if self.retention_s < 2 * self.report_max_age_s:
+            raise ValueError("retention_s must be at least twice report_max_age_s: Kafka would drop a report too early")
+        if self.stale_s < 2 * self.measure_interval_s:
+            raise ValueError(
+                "stale_s must be at least twice measure_interval_s: one late reading would silence the broker"
+            )
+        return self
+
+    def weights(self) -> ResourceWeights:
+        """Of the weighted maximum."""
+        return ResourceWeights(
+            self.cpu_weight,
+            self.memory_weight,
+            self.direct_memory_weight,
+            self.bandwidth_in_weight,
+            self.bandwidth_out_weight,
+        )
+
+    def update_rules(self) -> UpdateRules:
+        """How readings become a load."""
+        return UpdateRules(self.weights(), self.history)
+
+    def sample_clock(self) -> SampleClock:
+        """When samples are due."""
+        return SampleClock(self.sample_interval_s, self.catch_up_max)
+
+    def reporter_rules(self) -> ReporterRules:
+        """When reports are due."""
+        return ReporterRules(
+            report=ReportRules(self.report_threshold_percent, self.report_max_age_s),
+            top_interval_s=self.top_interval_s,
+            settle_s=self.settle_s,
+            stale_s=self.stale_s,
+            fresh_s=self.ttl_s,
+            repeat_s=self.repeat_s,
+            confirm_s=self.confirm_s,
+        )
+
+    def top_rules(self) -> TopRules:
+        """Which bundles are told."""
+        return TopRules(
+            count_max=self.top_bundles_max or BUNDLES_MAX,
+            with_policies=self.top_with_policies,
+            excluded=self.excluded_namespaces,
+            idle=self.top_idle,
+        )
+
+    def view_rules(self) -> ViewRules:
+        """Bounds of the views."""
+        return ViewRules(self.ttl_s, self.brokers_max, self.clock_differs_max_s)
+
+    def expiry_rules(self) -> ExpiryRules:
+        """When the leader buries."""
+        return ExpiryRules(self.ttl_s, self.grace_s)

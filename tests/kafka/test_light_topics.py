@@ -1,0 +1,332 @@
+"""Load data over a real Kafka: reports reach the others, tombstones count or do not, and what is buried is told again."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from loaddata.bundle_load import BundleStats
+from loaddata.kafka_side import LoadConnection
+from loaddata.report_record import Kind
+from loaddata.service import LoadService
+from loaddata.settings import LoadSettings
+from loaddata.simulated import SimulatedHost, SimulatedSource
+from loaddata.source import MeasuredBundle, TopicRates
+from loaddata.tombstone import EXPIRED, Tombstone
+from statechannel.core.config import Identity
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.light_policy import LoadTopics, check_load_topics
+from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord, LightTuning, LightWriter
+from tests.support.kafka_lanes import Kafka
+from tests.support.load_channel import FakeChannel
+
+WAIT_S = 30.0
+BUNDLES = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000"]
+FAST = {
+    "measure_interval_s": 0.2,
+    "tick_s": 0.05,
+    "sample_interval_s": 0.2,
+    "settle_s": 0.2,
+    "top_interval_s": 0.2,
+    "repeat_s": 0.2,
+    "confirm_s": 5.0,
+}
+
+
+@dataclass
+class Source:
+    """Rates that the test sets."""
+
+    stats: dict[str, BundleStats] = field(default_factory=dict)
+
+    def bundles(self) -> dict[str, MeasuredBundle]:
+        return {name: MeasuredBundle(one) for name, one in self.stats.items()}
+
+    def topics(self, bundle: str) -> list[TopicRates]:
+        return []
+
+
+def stats(rate: float) -> BundleStats:
+    return BundleStats(rate, rate, rate * 1_000, rate * 1_000, topics=1)
+
+
+@asynccontextmanager
+async def broker(
+    kafka: Kafka, prefix: str, name: str, channel: FakeChannel, source: Source | None = None, **settings: object
+) -> AsyncIterator[LoadService]:
+    """One broker's load data: clients, threads and views of its own, as in a process of its own."""
+    source = source or Source({BUNDLES[0]: stats(100.0)})
+    service = LoadService(
+        LoadSettings(**{**FAST, **settings}),
+        LoadConnection(ClientSettings(kafka.bootstrap_servers), prefix, replication_factor=1),
+        Identity(name, f"{name}-{time.monotonic_ns()}", b"0123456789", 1),
+        source,
+        channel.of(name),
+        host=SimulatedHost(source),
+    )
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+async def until(true: Callable[[], object], what: str = "") -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < deadline_s, what or "it did not come true in time"
+        await asyncio.sleep(0.02)
+
+
+async def holds(true: Callable[[], object], for_s: float) -> None:
+    """It stays true for some time."""
+    end_s = time.monotonic() + for_s
+    while time.monotonic() < end_s:
+        assert true()
+        await asyncio.sleep(0.02)
+
+
+class Log:
+    """The topic itself, as any reader would find it, and a hand that writes into it."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self.topic = topic
+        self.records: list[LightRecord] = []
+        self._settings = ClientSettings(kafka.bootstrap_servers)
+        self._writer = LightWriter(self._settings, tuning=LightTuning(linger_ms=0))
+        self._reader = LightReader(self._settings, topic, self._sink, group_id=f"{topic}-test")
+        self._reader.start()
+        assert self._reader.wait_caught_up(WAIT_S)
+
+    def _sink(self, batch: LightBatch) -> None:
+        self.records.extend(batch.records)
+
+    def of(self, name: str) -> list[LightRecord]:
+        return [record for record in self.records if record.key == name.encode()]
+
+    def write(self, key: str, value: bytes | None, tombstone: Tombstone | None = None) -> None:
+        headers = () if tombstone is None else tombstone.headers()
+        assert self._writer.write(self.topic, key.encode(), value, headers)
+        assert self._writer.flush(WAIT_S)
+        assert self._writer.counts.failed == 0, self._writer.counts
+
+    def close(self) -> None:
+        self._writer.close()
+        self._reader.close()
+
+
+async def test_every_broker_sees_every_load_and_only_the_leader_the_top_bundles(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    channel = FakeChannel(leader="b1")
+    heavy = Source({BUNDLES[0]: stats(100.0), BUNDLES[1]: stats(5_000.0)})
+    async with (
+        broker(kafka, topic_prefix, "b1", channel) as b1,
+        broker(kafka, topic_prefix, "b2", channel, heavy) as b2,
+    ):
+        for one in (b1, b2):
+            await until(lambda one=one: set(one.broker_loads()) == {"b1", "b2"}, "each broker sees both loads")
+            load, age_s, lapsed = one.broker_loads()["b2"]
+            assert (load.bundles, load.msg_rate_in) == (2, 5_100.0)
+            assert load.weighted_max_ema == pytest.approx(load.max_resource_usage)
+            assert age_s < WAIT_S
+            assert not lapsed
+        await until(lambda: set(b1.top_bundles()) == {"b1", "b2"}, "the leader sees both reports")
+        told = b1.top_bundles()["b2"]
+        assert [one.name for one in told.bundles] == [BUNDLES[0], BUNDLES[1]]  # the lightest first
+        assert told.bundles[1].stats == heavy.stats[BUNDLES[1]]
+        assert b2.top_bundles() == {}
+        assert b2.status()["views"]["top-bundles"]["records"] == {}
+
+        channel.leader = "b2"
+        await until(lambda: set(b2.top_bundles()) == {"b1", "b2"} and not b1.top_bundles(), "the view moves along")
+
+
+async def test_a_late_comer_finds_the_newest_reports_in_the_topic(kafka: Kafka, topic_prefix: str) -> None:
+    channel = FakeChannel(leader="b1")
+    async with broker(kafka, topic_prefix, "b1", channel) as b1:
+        await until(lambda: "b1" in b1.broker_loads())
+        async with broker(kafka, topic_prefix, "b9", channel, Source()) as late:
+            await until(lambda: "b1" in late.broker_loads())
+            assert late.broker_loads()["b1"].load == b1.broker_loads()["b1"].load
+
+
+async def test_a_report_older_than_the_last_change_of_ownership_is_marked_until_the_next(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    channel = FakeChannel()
+    source = Source({BUNDLES[0]: stats(100.0)})
+    async with (
+        broker(kafka, topic_prefix, "b1", channel) as b1,
+        broker(kafka, topic_prefix, "b2", channel, source, settle_s=1.0) as b2,
+    ):
+        await until(lambda: set(b1.broker_loads()) == {"b1", "b2"})
+        channel.moves(BUNDLES[1], "b1", "b2")
+        source.stats[BUNDLES[1]] = stats(100.0)
+        await until(lambda: b1.broker_loads()["b2"].lapsed and b1.broker_loads()["b1"].lapsed, "both are marked")
+        await until(
+            lambda: not any(one.lapsed for one in b1.broker_loads().values()), "both report again by themselves"
+        )
+        assert b1.broker_loads()["b2"].load.bundles == 2
+        assert b2.status()["reports"]["broker-load: ownership"] >= 1
+
+        channel.interrupt()
+        await asyncio.sleep(0.2)
+        channel.moves(BUNDLES[2], "b1", "b2")
+        await until(lambda: b1.broker_loads()["b2"].lapsed, "it is watched again after an interruption")
+
+
+async def test_a_tombstone_counts_only_if_it_names_what_is_held_and_a_fresh_report_is_told_again(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    channel = FakeChannel()
+    async with broker(kafka, topic_prefix, "b1", channel) as b1, broker(kafka, topic_prefix, "b2", channel) as b2:
+        await until(lambda: set(b1.broker_loads()) == {"b1", "b2"} == set(b2.broker_loads()))
+        log = Log(kafka, LoadTopics(topic_prefix).broker_load)
+        try:
+            [*_, first] = log.of("b2")
+            now_ms = first.timestamp_ms
+
+            # One that names a record before the one held: whoever holds the report keeps it, and b2 tells it anew,
+            # since the null would hide it from all who come later.
+            b2.report_now()
+            await until(lambda: log.of("b2")[-1].offset > first.offset)
+            second = log.of("b2")[-1]
+            log.write("b2", None, Tombstone(EXPIRED, first.offset, now_ms))
+            await until(lambda: records(b1).get("not-honoured") == 1, "b1 keeps the report")
+            assert "b2" in b1.broker_loads()
+            await until(lambda: log.of("b2")[-1].value is not None and len(log.of("b2")) > 3, "b2 tells it anew")
+            third = log.of("b2")[-1]
+            assert third.offset > second.offset
+            assert b2.status()["reports"]["broker-load: tombstoned"] == 1
+
+            # One that names the newest: it counts, until b2 has told it anew.
+            await until(lambda: held_offset(b1, "b2") == third.offset)
+            log.write("b2", None, Tombstone(EXPIRED, third.offset, now_ms))
+            await until(lambda: records(b1).get("honoured") == 1)
+            await until(lambda: b2.status()["reports"]["broker-load: tombstoned"] == 2)
+            await until(lambda: held_offset(b1, "b2") > third.offset, "b2 is back")
+
+            # Nulls that say nothing, or name what cannot be known yet, take nothing away.
+            before = dropped(b1).get("bare-null", 0)
+            log.write("b2", None)
+            log.write("b2", None, Tombstone(EXPIRED, 10**9, now_ms))
+            await until(lambda: dropped(b1).get("bare-null", 0) == before + 2)
+            assert "b2" in b1.broker_loads()
+        finally:
+            log.close()
+
+
+async def test_the_leader_buries_a_report_that_nobody_renews(kafka: Kafka, topic_prefix: str) -> None:
+    channel = FakeChannel(leader="b1")
+    short = {"ttl_s": 1.5, "report_max_age_s": 0.5, "grace_s": 0.5}
+    async with broker(kafka, topic_prefix, "b1", channel, **short) as b1:
+        await until(lambda: "b1" in b1.broker_loads())
+        log = Log(kafka, LoadTopics(topic_prefix).broker_load)
+        try:
+            own = log.of("b1")[-1]
+            assert own.value is not None
+            log.write("dead", own.value.replace(b'"b1"', b'"dead"'))
+            await until(lambda: "dead" in b1.broker_loads())
+            await until(lambda: b1.status()["suspects"][Kind.BROKER_LOAD] == ["dead"], "first it is suspect")
+            assert "dead" in b1.broker_loads()
+            await until(lambda: "dead" not in b1.broker_loads(), "then it is gone")
+            null = log.of("dead")[-1]
+            assert null.value is None
+            assert dict(null.headers)["reason"] == b"expired"
+            assert int(dict(null.headers)["last-offset"]) == log.of("dead")[0].offset
+            assert "b1" in b1.broker_loads()
+        finally:
+            log.close()
+
+
+async def test_only_the_leader_buries_and_only_where_the_spark_job_does_not(kafka: Kafka, topic_prefix: str) -> None:
+    channel = FakeChannel(leader="b2")
+    short = {"ttl_s": 0.8, "report_max_age_s": 0.3, "grace_s": 0.1}
+    async with (
+        broker(kafka, topic_prefix, "b1", channel, **short) as b1,
+        broker(kafka, topic_prefix, "b2", channel, tombstones="spark", **short) as b2,
+    ):
+        await until(lambda: set(b1.broker_loads()) == {"b1", "b2"} == set(b2.broker_loads()))
+        log = Log(kafka, LoadTopics(topic_prefix).broker_load)
+        try:
+            own = log.of("b1")[-1]
+            assert own.value is not None
+            log.write("dead", own.value.replace(b'"b1"', b'"dead"'))
+            await until(lambda: "dead" in b1.broker_loads() and b1.broker_loads()["dead"].age_s > 1.5)
+            assert "dead" in b2.broker_loads()
+            assert len(log.of("dead")) == 1
+            channel.leader = "b1"
+            await until(lambda: "dead" not in b2.broker_loads(), "the one whose settings say so buries it")
+        finally:
+            log.close()
+
+
+async def test_a_broker_that_leaves_takes_its_reports_along(kafka: Kafka, topic_prefix: str) -> None:
+    channel = FakeChannel(leader="b1")
+    async with broker(kafka, topic_prefix, "b1", channel) as b1:
+        async with broker(kafka, topic_prefix, "b2", channel):
+            await until(lambda: "b2" in b1.broker_loads() and "b2" in b1.top_bundles())
+        await until(lambda: "b2" not in b1.broker_loads(), "its load is buried")
+
+
+async def test_junk_in_the_topic_is_dropped_and_counted(kafka: Kafka, topic_prefix: str) -> None:
+    channel = FakeChannel()
+    async with broker(kafka, topic_prefix, "b1", channel) as b1:
+        await until(lambda: "b1" in b1.broker_loads())
+        log = Log(kafka, LoadTopics(topic_prefix).broker_load)
+        try:
+            own = log.of("b1")[-1].value
+            assert own is not None
+            log.write("b2", b"\xff\x00 no JSON")
+            log.write("b2", b"[" * 10_000)
+            log.write("b2", own)  # under another key
+            log.write("b1", own.replace(b'"seq":', b'"seq":-'))
+            await until(lambda: sum(dropped(b1).values()) == 4)
+            assert dropped(b1) == {"header": 1, "key": 1, "not-json": 2}
+            assert set(b1.broker_loads()) == {"b1"}
+            assert b1.status()["failing"] == {}
+        finally:
+            log.close()
+
+
+async def test_simulated_load_goes_all_the_way(kafka: Kafka, topic_prefix: str) -> None:
+    channel = FakeChannel(leader="b1")
+    source = SimulatedSource(7, lambda: BUNDLES, time.time)
+    async with broker(kafka, topic_prefix, "b1", channel, source) as b1:  # type: ignore[arg-type]
+        await until(lambda: len(b1.top_bundles().get("b1", ((),))[0]) == len(BUNDLES))
+        assert b1.broker_loads()["b1"].load.topics == sum(one.stats.topics for one in source.bundles().values())
+
+
+async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefix: str) -> None:
+    client = ClientSettings(kafka.bootstrap_servers)
+    topics = LoadTopics(topic_prefix)
+    connection = LoadConnection(client, topic_prefix, create_topics=False)
+    source = Source()
+    service = LoadService(
+        LoadSettings(), connection, Identity("b1", "b1-1", b"0123456789", 1), source, FakeChannel().of("b1")
+    )
+    with pytest.raises(TopicMissingError, match="broker-load"):
+        await service.start()
+    await service.close()
+    async with broker(kafka, topic_prefix, "b1", FakeChannel()):
+        assert check_load_topics(client, topics).differences == ()
+
+
+def records(service: LoadService) -> dict[str, int]:
+    found: dict[str, int] = service.status()["views"]["broker-load"]["records"]
+    return found
+
+
+def dropped(service: LoadService) -> dict[str, int]:
+    found: dict[str, int] = service.status()["views"]["broker-load"]["dropped"]
+    return found
+
+
+def held_offset(service: LoadService, name: str) -> int:
+    seen = service._topics.broker_load.get(name, 0.0)
+    return -1 if seen is None else seen.offset
