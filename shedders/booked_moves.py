@@ -8,12 +8,11 @@ Pure: times are the leader's monotonic seconds, given with every call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from loaddata.broker_load import BrokerLoad
 from shedders.cluster import Broker, Cluster, RecentMoves
-from shedders.moved import Traffic, shift, traffic_of
+from shedders.moved import Cargo, cargo_of, shift
 from shedders.plan import Move
 
 
@@ -23,9 +22,7 @@ class Booked:
 
     Attributes:
         destination: None while nobody has said where it goes (a plain unload).
-        traffic: What it took along when it was booked.
-        before: The source's load at that moment.
-        at_s: When it was booked, or arrived.
+        cargo: What it took along when it was booked.
         arrived: Its destination owns it on the channel.
         source_knows: The source's report leaves it out already; `destination_knows`: the destination's counts it.
     """
@@ -33,12 +30,52 @@ class Booked:
     bundle: str
     source: str
     destination: str | None
-    traffic: Traffic
-    before: BrokerLoad | None
-    at_s: float
+    cargo: Cargo
     arrived: bool = False
     source_knows: bool = False
     destination_knows: bool = False
+
+
+def on_the_way(booked: Iterable[Booked]) -> dict[str, list[str]]:
+    """By broker, the bundles that its report does not count yet; filters and placements are given this, and the reports."""
+    found: dict[str, list[str]] = {}
+    for move in booked:
+        if move.destination is not None and not move.destination_knows:
+            found.setdefault(move.destination, []).append(move.bundle)
+    return {name: sorted(found[name]) for name in sorted(found)}
+
+
+def adjusted(cluster: Cluster, booked: Sequence[Booked]) -> Cluster:
+    """The cluster as shedders are to see it: loads are moved, what has not arrived is in flight and was moved just now.
+
+    Args:
+        cluster: As the channel and the reports have it.
+    """
+    if not booked:
+        return cluster
+    brokers, bundles = dict(cluster.brokers), dict(cluster.bundles)
+    moved, sides = dict(cluster.recent.bundles), dict(cluster.recent.brokers)
+    for move in booked:
+        _book_load(brokers, move)
+        if move.arrived:
+            continue
+        moved[move.bundle] = 0.0
+        sides |= dict.fromkeys((name for name in (move.source, move.destination) if name is not None), 0.0)
+        if move.bundle in bundles:
+            bundles[move.bundle] = replace(bundles[move.bundle], in_flight=True)
+    return replace(cluster, brokers=brokers, bundles=bundles, recent=RecentMoves(moved, sides))
+
+
+def arrived(cluster: Cluster, booked: Sequence[Booked]) -> Cluster:
+    """The cluster once everything that is booked has arrived and is in the reports."""
+    if not booked:
+        return cluster
+    brokers, bundles = dict(cluster.brokers), dict(cluster.bundles)
+    for move in booked:
+        _book_load(brokers, move)
+        if move.bundle in bundles and move.destination is not None:
+            bundles[move.bundle] = replace(bundles[move.bundle], owner=move.destination, in_flight=False)
+    return replace(cluster, brokers=brokers, bundles=bundles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +105,7 @@ class BookedMoves:
         self._expire_s = expire_s
         self._keep_s = keep_s
         self._moves: dict[str, Booked] = {}
+        self._since: dict[str, float] = {}
         self._bundles: dict[str, float] = {}
         self._brokers: dict[str, float] = {}
 
@@ -91,16 +129,18 @@ class BookedMoves:
             if bundle is None or bundle.owner != move.source or move.bundle in self._moves:
                 continue
             source = cluster.brokers.get(move.source)
-            before = None if source is None else source.load
-            self._moves[move.bundle] = Booked(
-                move.bundle, move.source, move.destination, traffic_of(bundle), before, now_s
-            )
+            cargo = cargo_of(bundle, None if source is None else source.load)
+            self._moves[move.bundle] = Booked(move.bundle, move.source, move.destination, cargo)
+            self._since[move.bundle] = now_s
             found.append(move)
         return found
 
     def cancel(self, bundle: str, why: str) -> Ended | None:
         """Take back a move that failed; None if it is not booked."""
-        return None if self._moves.pop(bundle, None) is None else Ended(bundle, "cancelled", why)
+        if bundle not in self._moves:
+            return None
+        self._drop(bundle)
+        return Ended(bundle, "cancelled", why)
 
     def acknowledge(self, cluster: Cluster, now_s: float) -> Sequence[Ended]:
         """Compare with the channel and the reports, and drop what is counted, has failed, or takes too long.
@@ -114,44 +154,19 @@ class BookedMoves:
             if isinstance(move, Booked):
                 move = self._reports(cluster, move, now_s)
             if isinstance(move, Ended):
-                del self._moves[name]
+                self._drop(name)
                 ended.append(move)
             else:
                 self._moves[name] = move
         self._forget(now_s)
         return ended
 
-    def on_the_way(self) -> Mapping[str, Sequence[str]]:
-        """By broker, the bundles that its report does not count yet; placements are given this."""
-        found: dict[str, list[str]] = {}
-        for move in self.moves:
-            if move.destination is not None and not move.destination_knows:
-                found.setdefault(move.destination, []).append(move.bundle)
-        return dict(sorted(found.items()))
-
-    def adjusted(self, cluster: Cluster, now_s: float) -> Cluster:
-        """The cluster as it will be: loads moved, bundles on their way left alone, recent moves told.
-
-        Args:
-            cluster: As the channel and the reports have it.
-        """
-        brokers, bundles = dict(cluster.brokers), dict(cluster.bundles)
-        for move in self.moves:
-            _book_load(brokers, move)
-            bundle = bundles.get(move.bundle)
-            if bundle is not None and not move.arrived and not bundle.in_flight:
-                bundles[move.bundle] = replace(bundle, in_flight=True)
-        return replace(cluster, brokers=brokers, bundles=bundles, recent=self.recent(now_s))
-
     def recent(self, now_s: float) -> RecentMoves:
-        """What was moved lately; who takes part in a move that has not arrived does so now."""
-        bundles = {name: max(0.0, now_s - at_s) for name, at_s in self._bundles.items()}
-        brokers = {name: max(0.0, now_s - at_s) for name, at_s in self._brokers.items()}
-        for move in self._moves.values():
-            if not move.arrived:
-                bundles[move.bundle] = 0.0
-                brokers |= dict.fromkeys(_sides(move), 0.0)
-        return RecentMoves(dict(sorted(bundles.items())), dict(sorted(brokers.items())))
+        """What has arrived lately."""
+        return RecentMoves(
+            {name: max(0.0, now_s - self._bundles[name]) for name in sorted(self._bundles)},
+            {name: max(0.0, now_s - self._brokers[name]) for name in sorted(self._brokers)},
+        )
 
     def restore(self, recent: RecentMoves, now_s: float) -> None:
         """Take over what a leader before this one has moved; what is known to be later stays."""
@@ -172,8 +187,9 @@ class BookedMoves:
         if owner is not None:
             self._bundles[move.bundle] = now_s
             self._brokers |= dict.fromkeys((move.source, owner), now_s)
-            return replace(move, destination=owner, arrived=True, at_s=now_s)
-        if now_s - move.at_s >= self._expire_s:
+            self._since[move.bundle] = now_s
+            return replace(move, destination=owner, arrived=True)
+        if now_s - self._since[move.bundle] >= self._expire_s:
             return Ended(move.bundle, "expired", f"not moved within {self._expire_s:.0f} s")
         if move.destination is not None and move.destination not in cluster.brokers:
             return Ended(move.bundle, "gone", f"{move.destination} is registered no more")
@@ -182,16 +198,18 @@ class BookedMoves:
     def _reports(self, cluster: Cluster, move: Booked, now_s: float) -> Booked | Ended:
         if not move.arrived:
             return move
-        source_knows = move.source_knows or _knows(cluster.brokers.get(move.source), move.at_s, now_s)
+        since_s = self._since[move.bundle]
+        source_knows = move.source_knows or _knows(cluster.brokers.get(move.source), since_s, now_s)
         taker = None if move.destination is None else cluster.brokers.get(move.destination)
-        destination_knows = move.destination_knows or _knows(taker, move.at_s, now_s)
+        destination_knows = move.destination_knows or _knows(taker, since_s, now_s)
         if source_knows and destination_knows:
             return Ended(move.bundle, "counted", "both reports show it")
-        if now_s - move.at_s >= self._expire_s:
-            return Ended(
-                move.bundle, "counted", f"arrived {now_s - move.at_s:.0f} s ago; reports are awaited no longer"
-            )
+        if now_s - since_s >= self._expire_s:
+            return Ended(move.bundle, "counted", f"arrived {now_s - since_s:.0f} s ago; reports are awaited no longer")
         return replace(move, source_knows=source_knows, destination_knows=destination_knows)
+
+    def _drop(self, bundle: str) -> None:
+        del self._moves[bundle], self._since[bundle]
 
     def _forget(self, now_s: float) -> None:
         for ages in (self._bundles, self._brokers):
@@ -208,9 +226,5 @@ def _knows(broker: Broker | None, since_s: float, now_s: float) -> bool:
 
 def _book_load(brokers: dict[str, Broker], move: Booked) -> None:
     """Shift the load of a move on those of its brokers whose report does not show it."""
-    source = "" if move.source_knows else move.source
-    shift(brokers, source, None if move.destination_knows else move.destination, move.traffic, move.before)
-
-
-def _sides(move: Booked) -> tuple[str, ...]:
-    return (move.source,) if move.destination is None else (move.source, move.destination)
+    source = None if move.source_knows else move.source
+    shift(brokers, source, None if move.destination_knows else move.destination, move.cargo)

@@ -62,7 +62,10 @@ def admit(cluster: Cluster, moves: Sequence[Move], on_the_way: Sequence[Booked],
     shares = _Shares(cluster)
     moves_left = settings.moves - len(on_the_way)
     load_left = settings.load_percent - sum(
-        shares.of(one.traffic.msg_throughput, one.traffic.msg_rate) for one in on_the_way
+        shares.of(
+            one.cargo.msg_throughput_in + one.cargo.msg_throughput_out, one.cargo.msg_rate_in + one.cargo.msg_rate_out
+        )
+        for one in on_the_way
     )
     going: list[Move] = []
     left: list[Left] = []

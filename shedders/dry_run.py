@@ -1,33 +1,38 @@
-"""Runs decisions without doing them: which strategy with which settings, and one cycle after the other.
+"""Runs decisions without doing them: one cycle after the other, each on what the moves of the last one leave.
 
-The balancer makes its decisions by the same two functions, `decide` and `after_moves`: a dry run of a snapshot is what would have
-been done on the cluster that it was taken from, bit for bit.
+The balancer decides by the same function, `decide`: a dry run of a snapshot is what would have been done on the cluster that it
+was taken from, bit for bit.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from shedders.cluster import Bundle, Cluster
+from shedders.booked_moves import Booked, adjusted, arrived, on_the_way
+from shedders.cluster import Cluster
 from shedders.errors import StrategyFailedError
 from shedders.moved import EVERY_S, after_moves
+from shedders.placing import Pipeline
 from shedders.plan import Move, Placed, Plan
-from shedders.strategy import Shedding
+from shedders.registry import SheddingMaker
 
 
-class Placer(Protocol):
-    """Chooses a broker for a bundle, filters first; keeps what the strategy behind it remembers."""
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A move of a plan, with the destination that it will have.
 
-    def __call__(self, cluster: Cluster, bundle: Bundle, booked: Mapping[str, Sequence[str]]) -> Placed:
-        """Choose.
+    Attributes:
+        move: Its destination is None where it stays: a filter refused the one that was planned, or nobody takes it.
+        planned: The destination that the strategy named.
+        refused: Why the bundle stays; None if it goes.
+    """
 
-        Args:
-            booked: Bundles on their way to a broker that its report does not count yet.
-        """
-        ...
+    move: Move
+    planned: str | None
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,57 +40,114 @@ class Decision:
     """One decision with all destinations.
 
     Attributes:
-        cluster: What it was made from.
+        cluster: What it was made from, as the channel and the reports have it; `booked`: what was on its way.
         plan: As the strategy gave it.
-        moves: The plan's moves in order; those that the strategy left open have the destination that placement chose, or
-            None where nobody else takes the bundle, which then stays.
-        placed: What placement answered, in the order of those moves.
+        checked: The plan's moves in order, with the destinations that the filters allow and the placement chose.
+        placed: What the placement answered, in the order of the moves that the strategy left open.
         memory: What the strategy is given next time, as it comes back out of JSON.
+        placing_memory: The same of the placement strategy.
     """
 
     cluster: Cluster
+    booked: Sequence[Booked]
     plan: Plan
-    moves: Sequence[Move]
+    checked: Sequence[Checked]
     placed: Sequence[Placed]
     memory: Mapping[str, Any]
+    placing_memory: Mapping[str, Any]
+
+    def after(self, every_s: float) -> Cluster:
+        """The cluster before the next decision: what was on its way and what moves now has arrived."""
+        return after_moves(arrived(self.cluster, self.booked), self.moves, every_s=every_s)
+
+    @property
+    def moves(self) -> Sequence[Move]:
+        """The moves to make."""
+        return [one.move for one in self.checked if one.refused is None]
 
 
-def decide(cluster: Cluster, shedding: Shedding, memory: Mapping[str, Any], placer: Placer | None) -> Decision:
+def decide(
+    cluster: Cluster,
+    shedding: SheddingMaker,
+    memory: Mapping[str, Any],
+    pipeline: Pipeline,
+    *,
+    booked: Sequence[Booked] = (),
+) -> Decision:
     """Decide once.
 
     Args:
         memory: What the strategy gave last time; empty at first.
-        placer: Chooses where bundles go that the strategy only unloads; None leaves their destination open.
+        pipeline: Filters that check what the strategy names, and the placement that chooses where bundles go that it only
+            unloads; its memory is carried on.
+        booked: Moves on their way. The shedder sees the loads as they will be; filters and placement are given the reports,
+            and what is on its way.
 
     Raises:
-        StrategyFailedError: The strategy raises, or remembers what JSON cannot hold.
+        StrategyFailedError: A strategy raises, plans what makes no sense, or remembers what JSON cannot hold.
     """
+    going, seen = on_the_way(booked), adjusted(cluster, booked)
+    strategy = shedding(pipeline.can_take(cluster, going))
     try:
-        plan = shedding.plan(cluster, memory)
+        plan = strategy.plan(seen, memory)
     except Exception as error:
-        raise StrategyFailedError("shedding", shedding.name, f"fails: {error!r}") from error
-    moves, placed = _with_destinations(cluster, plan.moves, placer)
-    return Decision(cluster, plan, moves, placed, carried(shedding.name, plan.memory))
+        raise StrategyFailedError("shedding", strategy.name, f"fails: {error!r}") from error
+    fault = nonsense(seen, plan)
+    if fault is not None:
+        raise StrategyFailedError("shedding", strategy.name, fault)
+    kept = carried("shedding", strategy.name, plan.memory)
+    both = pipeline.name == strategy.name
+    if both:
+        # It sheds and places: what it has just planned is what it places by.
+        pipeline.memory = kept
+    checked, placed = _with_destinations(cluster, plan.moves, pipeline, going)
+    pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
+    return Decision(cluster, booked, plan, checked, placed, pipeline.memory if both else kept, pipeline.memory)
 
 
 def run_cycles(
     cluster: Cluster,
-    shedding: Shedding,
+    shedding: SheddingMaker,
     memory: Mapping[str, Any],
-    placer: Placer | None,
+    pipeline: Pipeline,
     *,
+    booked: Sequence[Booked] = (),
     cycles: int = 1,
     every_s: float = EVERY_S,
 ) -> Iterator[Decision]:
     """Decide again and again: memory is carried on, and each decision's moves are made before the next (`after_moves`)."""
     for _ in range(cycles):
-        decision = decide(cluster, shedding, memory, placer)
+        decision = decide(cluster, shedding, memory, pipeline, booked=booked)
         yield decision
         memory = decision.memory
-        cluster = after_moves(cluster, decision.moves, every_s=every_s)
+        cluster = decision.after(every_s)
+        # By then the reports count what was on its way.
+        booked = ()
 
 
-def carried(strategy: str, memory: Mapping[str, Any]) -> dict[str, Any]:
+def place_all(
+    cluster: Cluster, bundles: Iterable[str], pipeline: Pipeline, *, booked: Sequence[Booked] = ()
+) -> Sequence[Placed]:
+    """Place bundles one after the other, each counted for those after it.
+
+    Args:
+        bundles: Names of bundles of the cluster.
+
+    Raises:
+        StrategyFailedError: The strategy raises, or remembers what JSON cannot hold.
+    """
+    going = on_the_way(booked)
+    placed = []
+    for name in bundles:
+        answer = pipeline.place(cluster, cluster.bundles[name], going)
+        placed.append(answer)
+        if answer.broker is not None and name not in going.get(answer.broker, ()):
+            going.setdefault(answer.broker, []).append(name)
+    pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
+    return placed
+
+
+def carried(kind: str, strategy: str, memory: Mapping[str, Any]) -> dict[str, Any]:
     """A strategy's memory as it comes back out of JSON, in which a snapshot and a new leader get it.
 
     Raises:
@@ -94,25 +156,62 @@ def carried(strategy: str, memory: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(json.dumps(dict(memory), allow_nan=False, sort_keys=True))
     except (TypeError, ValueError, RecursionError) as error:
-        raise StrategyFailedError("shedding", strategy, f"remembers what JSON cannot hold: {error}") from error
+        raise StrategyFailedError(kind, strategy, f"remembers what JSON cannot hold: {error}") from error
     return found
 
 
-def _with_destinations(
-    cluster: Cluster, moves: Sequence[Move], placer: Placer | None
-) -> tuple[Sequence[Move], Sequence[Placed]]:
-    found: list[Move] = []
-    placed: list[Placed] = []
-    booked: dict[str, list[str]] = {}
-    for move in moves:
+def nonsense(cluster: Cluster, plan: Plan) -> str | None:
+    """What of a plan no strategy may ask for; None if it makes sense."""
+    if plan.moves and cluster.safe is not None:
+        return f"plans moves although the cluster is to be left alone ({cluster.safe})"
+    seen: set[str] = set()
+    for move in plan.moves:
         bundle = cluster.bundles.get(move.bundle)
-        one = move
-        if move.destination is None and placer is not None and bundle is not None:
-            answer = placer(cluster, bundle, booked)
+        if bundle is None or bundle.owner != move.source:
+            return f"moves {move.bundle} away from {move.source}, which does not own it"
+        if bundle.in_flight:
+            return f"moves {move.bundle}, which is on its way already"
+        if move.destination == move.source:
+            return f"moves {move.bundle} to where it is"
+        if move.bundle in seen:
+            return f"moves {move.bundle} twice"
+        seen.add(move.bundle)
+    return None
+
+
+def _with_destinations(
+    cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]]
+) -> tuple[Sequence[Checked], Sequence[Placed]]:
+    """Let the filters refuse, and the placement choose, each move counted for those after it."""
+    if not moves:
+        return [], []
+    _, refused = pipeline.permitted(cluster, moves, going)
+    faults = {one.name: f"{one.reason}: {one.why}" for one in refused}
+    found: list[Checked] = []
+    placed: list[Placed] = []
+    for move in moves:
+        fault = faults.get(move.bundle)
+        if fault is not None:
+            one = Checked(replace(move, destination=None), move.destination, fault)
+        elif move.destination is not None:
+            one = Checked(move, move.destination)
+        else:
+            # Upstream's placement may choose the source again, and then nothing moves.
+            among = (
+                None if pipeline.settings.upstream else [name for name in cluster.broker_names if name != move.source]
+            )
+            answer = pipeline.place(cluster, cluster.bundles[move.bundle], going, among)
             placed.append(answer)
-            # Back to where it came from is no move.
-            one = replace(move, destination=answer.broker if answer.broker != move.source else None)
-        if one.destination is not None:
-            booked.setdefault(one.destination, []).append(one.bundle)
+            one = _placed(move, answer)
+        if one.move.destination is not None:
+            going.setdefault(one.move.destination, []).append(move.bundle)
         found.append(one)
     return found, placed
+
+
+def _placed(move: Move, answer: Placed) -> Checked:
+    if answer.broker is None:
+        return Checked(move, None, answer.why)
+    if answer.broker == move.source:
+        return Checked(move, None, f"the placement would put it back: {answer.why}")
+    return Checked(replace(move, destination=answer.broker), None)

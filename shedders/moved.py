@@ -13,7 +13,7 @@ What a dry run of several cycles assumes (design/snapshot.md):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import floor
 
 from loaddata.broker_load import BrokerLoad
@@ -29,6 +29,28 @@ Traffic = BundleStats | MessageAverage
 _NOTHING = BundleStats()
 
 
+@dataclass(frozen=True, slots=True)
+class Cargo:
+    """The load that goes with a bundle: its traffic a second, and its part of the source's usage in each resource's unit.
+
+    Attributes:
+        weighted_max: Part of the moving average of the weighted maximum, 1 for a full broker.
+        throughput: Part of the moving average of the bytes a second.
+    """
+
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    topics: int = 0
+    cpu: float = 0.0
+    direct_memory: float = 0.0
+    bandwidth_in: float = 0.0
+    bandwidth_out: float = 0.0
+    weighted_max: float = 0.0
+    throughput: float = 0.0
+
+
 def after_moves(cluster: Cluster, moves: Iterable[Move], *, every_s: float = EVERY_S) -> Cluster:
     """The cluster before the next decision, if these moves are made now.
 
@@ -42,7 +64,7 @@ def after_moves(cluster: Cluster, moves: Iterable[Move], *, every_s: float = EVE
         if bundle is None or bundle.owner != move.source or move.destination not in brokers:
             continue
         giver = brokers.get(move.source)
-        shift(brokers, move.source, move.destination, traffic_of(bundle), None if giver is None else giver.load)
+        shift(brokers, move.source, move.destination, cargo_of(bundle, None if giver is None else giver.load))
         bundles[move.bundle] = replace(bundle, owner=move.destination)
         moved.append(move.bundle)
         touched |= {move.source, move.destination}
@@ -63,63 +85,53 @@ def traffic_of(bundle: Bundle) -> Traffic:
     return bundle.averages.short if bundle.averages.short.samples else _NOTHING
 
 
-def shift(
-    brokers: dict[str, Broker],
-    source: str,
-    destination: str | None,
-    traffic: Traffic,
-    before: BrokerLoad | None,
-) -> None:
-    """Take a bundle's load from its source and put it onto its destination, as far as both are there and have reported.
+def cargo_of(bundle: Bundle, source: BrokerLoad | None) -> Cargo:
+    """What a bundle takes along from a broker with this load; without a report its traffic alone."""
+    traffic = traffic_of(bundle)
+    topics = traffic.topics if isinstance(traffic, BundleStats) else 0
+    rates = (traffic.msg_rate_in, traffic.msg_rate_out, traffic.msg_throughput_in, traffic.msg_throughput_out)
+    if source is None:
+        return Cargo(*rates, topics=topics)
+    both = _share(traffic.msg_throughput, source.msg_throughput)
+    return Cargo(
+        *rates,
+        topics=topics,
+        cpu=source.cpu.usage * both,
+        direct_memory=source.direct_memory.usage * both,
+        bandwidth_in=source.bandwidth_in.usage * _share(traffic.msg_throughput_in, source.msg_throughput_in),
+        bandwidth_out=source.bandwidth_out.usage * _share(traffic.msg_throughput_out, source.msg_throughput_out),
+        weighted_max=source.weighted_max_ema * both,
+        throughput=source.msg_throughput_ema * both,
+    )
 
-    Args:
-        before: The source's load while it served the bundle; by its figures the bundle's share of the usage is reckoned.
-    """
-    shares = _Shares(before, traffic)
-    giver = brokers.get(source)
-    if giver is not None and giver.load is not None and before is not None:
-        brokers[source] = replace(giver, load=_changed(giver.load, before, shares, traffic, -1))
-    taker = None if destination is None else brokers.get(destination)
-    if taker is not None and taker.load is not None:
-        brokers[taker.name] = replace(taker, load=_changed(taker.load, before, shares, traffic, 1))
 
-
-class _Shares:
-    """The bundle's part of its source's bytes, 0 to 1, in all and in each direction."""
-
-    def __init__(self, load: BrokerLoad | None, traffic: Traffic) -> None:
-        self.both = self.inward = self.outward = 0.0
-        if load is not None:
-            self.both = _share(traffic.msg_throughput, load.msg_throughput)
-            self.inward = _share(traffic.msg_throughput_in, load.msg_throughput_in)
-            self.outward = _share(traffic.msg_throughput_out, load.msg_throughput_out)
+def shift(brokers: dict[str, Broker], source: str | None, destination: str | None, cargo: Cargo) -> None:
+    """Take a load from one broker and put it onto another, as far as they are there and have reported."""
+    for name, sign in ((source, -1), (destination, 1)):
+        broker = None if name is None else brokers.get(name)
+        if broker is not None and broker.load is not None:
+            brokers[broker.name] = replace(broker, load=_changed(broker.load, cargo, sign))
 
 
 def _share(part: float, whole: float) -> float:
     return min(1.0, part / whole) if part > 0 and whole > 0 else 0.0
 
 
-def _changed(load: BrokerLoad, giver: BrokerLoad | None, shares: _Shares, traffic: Traffic, sign: int) -> BrokerLoad:
-    topics = traffic.topics if isinstance(traffic, BundleStats) else 0
+def _changed(load: BrokerLoad, cargo: Cargo, sign: int) -> BrokerLoad:
     found = replace(
         load,
-        msg_rate_in=_plus(load.msg_rate_in, sign * traffic.msg_rate_in),
-        msg_rate_out=_plus(load.msg_rate_out, sign * traffic.msg_rate_out),
-        msg_throughput_in=_plus(load.msg_throughput_in, sign * traffic.msg_throughput_in),
-        msg_throughput_out=_plus(load.msg_throughput_out, sign * traffic.msg_throughput_out),
+        msg_rate_in=_plus(load.msg_rate_in, sign * cargo.msg_rate_in),
+        msg_rate_out=_plus(load.msg_rate_out, sign * cargo.msg_rate_out),
+        msg_throughput_in=_plus(load.msg_throughput_in, sign * cargo.msg_throughput_in),
+        msg_throughput_out=_plus(load.msg_throughput_out, sign * cargo.msg_throughput_out),
         bundles=max(0, load.bundles + sign),
-        topics=max(0, load.topics + sign * topics),
-    )
-    if giver is None or not (shares.both or shares.inward or shares.outward):
-        return found
-    found = replace(
-        found,
-        cpu=_use(load.cpu, sign * giver.cpu.usage * shares.both),
-        direct_memory=_use(load.direct_memory, sign * giver.direct_memory.usage * shares.both),
-        bandwidth_in=_use(load.bandwidth_in, sign * giver.bandwidth_in.usage * shares.inward),
-        bandwidth_out=_use(load.bandwidth_out, sign * giver.bandwidth_out.usage * shares.outward),
-        weighted_max_ema=_plus(load.weighted_max_ema, sign * giver.weighted_max_ema * shares.both),
-        msg_throughput_ema=_plus(load.msg_throughput_ema, sign * giver.msg_throughput_ema * shares.both),
+        topics=max(0, load.topics + sign * cargo.topics),
+        cpu=_use(load.cpu, sign * cargo.cpu),
+        direct_memory=_use(load.direct_memory, sign * cargo.direct_memory),
+        bandwidth_in=_use(load.bandwidth_in, sign * cargo.bandwidth_in),
+        bandwidth_out=_use(load.bandwidth_out, sign * cargo.bandwidth_out),
+        weighted_max_ema=_plus(load.weighted_max_ema, sign * cargo.weighted_max),
+        msg_throughput_ema=_plus(load.msg_throughput_ema, sign * cargo.throughput),
     )
     used = (found.cpu, found.direct_memory, found.bandwidth_in, found.bandwidth_out)
     if any(one.limit > 0 for one in used):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from shedders.plan import Left, Move, Placed, Plan, SplitPlan
+from shedders.dry_run import Checked, Decision
+from shedders.plan import Left, Placed, SplitPlan
 
 FORMAT = 1
 
+Remarks = Field(description="What is odd about the snapshot, in sentences.")
 Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
 
 
@@ -39,10 +41,13 @@ class MovePart(DocumentPart):
 
     bundle: str
     source: str
-    destination: str | None = Field(description="null: no broker may take it, the bundle stays.")
-    chosen_by: Literal["strategy", "placement"] | None = Field(description="Who chose the destination.")
+    destination: str | None = Field(description="null: the bundle stays.")
+    planned: str | None = Field(
+        description="The destination that the strategy named; null: it left that to the placement."
+    )
+    refused: str | None = Field(description="Why the bundle stays: the filter and its reason; null where it goes.")
     reason: str = Field(description="Upstream's reason.")
-    load: float = Field(description="Traffic that goes along, in the strategy's own measure.")
+    load: Score = Field(description="Traffic that goes along, in the strategy's own measure.")
     swap: bool = Field(description="It is given back in exchange for others.")
     why: str
 
@@ -77,8 +82,11 @@ class ShedPlan(DocumentPart):
     kind: Literal["shed-plan"] = "shed-plan"
     format: Literal[1] = 1
     strategy: str
+    placement: str = Field(description="The strategy that chooses destinations that are left open.")
     profile: str
     settings: dict[str, JsonValue] = Field(description="Every setting of the strategy as it was used.")
+    filters: dict[str, JsonValue] = Field(description="Settings of the filters as they were used.")
+    remarks: list[str] = Remarks
     every_s: float = Field(description="Seconds from one cycle to the next.")
     cycles: list[CyclePart]
 
@@ -92,7 +100,9 @@ class PlacePlan(DocumentPart):
     profile: str
     settings: dict[str, JsonValue]
     filters: dict[str, JsonValue] = Field(description="Settings of the filters as they were used.")
+    remarks: list[str] = Remarks
     placed: list[PlacedPart] = Field(description="In the order asked for; each counts for those after it.")
+    memory: dict[str, JsonValue] = Field(description="What the next placement is given.")
 
 
 class SplitPart(DocumentPart):
@@ -114,6 +124,7 @@ class SplitPlanDocument(DocumentPart):
     profile: str
     settings: dict[str, JsonValue] = Field(description="Settings of the algorithm as they were used.")
     splitting: dict[str, JsonValue] = Field(description="Settings of when to split as they were used.")
+    remarks: list[str] = Remarks
     every_s: float
     cycles: list[SplitCycle]
 
@@ -134,41 +145,34 @@ def finite(scores: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if isfinite(value) else None for name, value in sorted(scores.items())}
 
 
-def cycle_part(
-    number: int, now_ms: int, plan: Plan, moves: Sequence[Move], placed: Sequence[Placed], memory: Mapping[str, Any]
-) -> CyclePart:
-    """One decision as the document has it.
-
-    Args:
-        moves: The plan's, with destinations where placement found them.
-        placed: What placement answered for moves that the strategy left open.
-        memory: What the next decision is given.
-    """
-    open_ = {one.bundle for one in placed}
+def cycle_part(number: int, decision: Decision) -> CyclePart:
+    """One decision as the document has it."""
+    plan = decision.plan
     return CyclePart(
         cycle=number,
-        now_ms=now_ms,
+        now_ms=decision.cluster.now_ms,
         label=plan.label.value,
         reason=plan.reason.value,
         why=plan.why,
-        moves=[_move(move, placement=move.bundle in open_) for move in moves],
+        moves=[_move(one) for one in decision.checked],
         left=[_left(one) for one in plan.left],
-        placed=[placed_part(one) for one in placed],
+        placed=[placed_part(one) for one in decision.placed],
         scores=finite(plan.scores),
         stats=finite(plan.stats),
-        memory=dict(memory),
+        memory=dict(decision.memory),
     )
 
 
-def _move(move: Move, *, placement: bool) -> MovePart:
-    chosen_by: Literal["strategy", "placement"] | None = "placement" if placement else "strategy"
+def _move(checked: Checked) -> MovePart:
+    move = checked.move
     return MovePart(
         bundle=move.bundle,
         source=move.source,
         destination=move.destination,
-        chosen_by=None if move.destination is None else chosen_by,
+        planned=checked.planned,
+        refused=checked.refused,
         reason=move.reason.value,
-        load=move.load,
+        load=move.load if isfinite(move.load) else None,
         swap=move.swap,
         why=move.why,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -11,6 +12,8 @@ import orjson
 from pydantic import ValidationError
 
 from shedders import strategy as ports
+from shedders.cluster import Bundle
+from shedders.errors import StrategyFailedError
 from shedders.strategy import Placing, Shedding, SplitAlgorithm, StrategySettings
 from statechannel.errors import StateChannelError
 
@@ -18,6 +21,12 @@ BAD_SETTINGS = 8
 """Exit code: the same as for other settings (`statechannel.cli.exit_codes`)."""
 
 Made = TypeVar("Made", bound=StrategySettings)
+
+CanTake = Callable[[Bundle, str], str | None]
+"""Filters, as shedding strategies may ask them: why a broker may not take a bundle; None if it may."""
+
+SheddingMaker = Callable[[CanTake | None], Shedding]
+"""Makes a shedding strategy for one decision, with the filters of the cluster that it is made for."""
 
 
 class Kind(NamedTuple):
@@ -49,35 +58,43 @@ class StrategySettingsError(StateChannelError):
         self.problems = problems
 
 
-def make_shedding(name: str, values: Mapping[str, Any] | None = None) -> Shedding:
-    """A shedding strategy with these settings.
+def make(kind: str, name: str, values: Mapping[str, Any] | None = None) -> Any:
+    """A strategy of a kind (`shedding`, `placement`, `split`) with these settings; a shedding strategy without filters.
 
     Raises:
         UnknownStrategyError: There is none of that name.
         StrategyFailedError: It cannot be used.
         StrategySettingsError: It does not take these settings.
     """
-    return cast("Shedding", make("shedding", name, values))
-
-
-def make_placing(name: str, values: Mapping[str, Any] | None = None) -> Placing:
-    """A placement strategy with these settings; raises as `make_shedding`."""
-    return cast("Placing", make("placement", name, values))
-
-
-def make_split(name: str, values: Mapping[str, Any] | None = None) -> SplitAlgorithm:
-    """A split algorithm with these settings; raises as `make_shedding`."""
-    return cast("SplitAlgorithm", make("split", name, values))
-
-
-def make(kind: str, name: str, values: Mapping[str, Any] | None = None) -> Any:
-    """A strategy of a kind (`shedding`, `placement`, `split`); raises as `make_shedding`."""
     found = find(kind, name)
-    return found(settings_of(found.Settings, f"{kind}.{name}", values or {}))
+    return made(kind, found, settings_of(found.Settings, f"{kind}.{name}", values or {}))
+
+
+def made(kind: str, found: type[Any], settings: StrategySettings, **extra: Any) -> Any:
+    """A strategy of a class.
+
+    Raises:
+        StrategyFailedError: Its constructor raises.
+    """
+    try:
+        return found(settings, **extra)
+    except Exception as error:
+        raise StrategyFailedError(kind, found.name, f"cannot be made: {error!r}") from error
+
+
+def shedding_maker(found: type[Any], settings: StrategySettings) -> SheddingMaker:
+    """Makes a shedding strategy of a class anew for each decision; it is given filters if its constructor has `can_take`."""
+    filtered = "can_take" in inspect.signature(found).parameters
+
+    def maker(can_take: CanTake | None) -> Shedding:
+        extra = {"can_take": can_take} if filtered else {}
+        return cast("Shedding", made("shedding", found, settings, **extra))
+
+    return maker
 
 
 def find(kind: str, name: str) -> type[Any]:
-    """The class of a strategy; raises as `make_shedding`."""
+    """The class of a strategy; raises as `make`."""
     one = KINDS[kind]
     return ports.load(one.group, name, one.port)
 

@@ -1,4 +1,4 @@
-"""Which strategy a snapshot or a command means, and with which settings."""
+"""Which strategies a snapshot or a command means, and with which settings."""
 
 from __future__ import annotations
 
@@ -8,38 +8,78 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from shedders.filter_rules import FilterSettings
+from shedders.placing import Pipeline
 from shedders.profiles import profile as profile_of
-from shedders.registry import find, parse_flags, settings_of
+from shedders.registry import Made, SheddingMaker, find, made, parse_flags, settings_of, shedding_maker
 from shedders.snapshot import Snapshot
+from shedders.strategy import StrategySettings
+
+FILTERS = "filters"
+AROUND = ("placement", FILTERS, "splitting")
+"""What stands around a strategy and can be set beside it: `--set filters.max_topics=100`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """A strategy, made.
+class Chosen:
+    """A strategy with its settings, not made yet.
 
     Attributes:
-        settings: Every setting as it is used.
-        strategy: What was made: a `Shedding`, `Placing` or `SplitAlgorithm`.
+        found: Its class.
     """
 
     kind: str
     name: str
     profile: str
-    settings: Mapping[str, Any]
-    strategy: Any
+    settings: StrategySettings
+    found: type[Any]
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Every setting as JSON has it."""
+        return dumped(self.settings)
 
 
-def select(
-    snapshot: Snapshot, kind: str, *, name: str | None = None, profile: str | None = None, flags: Sequence[str] = ()
-) -> Selected:
-    """Make a strategy.
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Settings from the command line, by what they are for; `own` are the strategy's that the command is about."""
+
+    own: Mapping[str, Any]
+    around: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def parse(cls, flags: Sequence[str]) -> Flags:
+        """Sort `name=value` and `filters.name=value`.
+
+        Raises:
+            StrategySettingsError: One is not of that form.
+        """
+        own: dict[str, Any] = {}
+        around: dict[str, dict[str, Any]] = {part: {} for part in AROUND}
+        for name, value in parse_flags(flags).items():
+            part, dot, rest = name.partition(".")
+            if dot and part in around:
+                around[part][rest] = value
+            else:
+                own[name] = value
+        return cls(own, around)
+
+
+def choose(
+    snapshot: Snapshot,
+    kind: str,
+    *,
+    name: str | None = None,
+    profile: str | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Chosen:
+    """Find a strategy and its settings.
 
     The name is the one given, else the snapshot's, else the profile's. Settings, weakest first: the strategy's defaults, the
-    profile's, the snapshot's, the flags. A profile that is named here takes the place of the snapshot's profile *and* settings.
+    profile's, the snapshot's, `values`. A profile that is named here takes the place of the snapshot's profile *and* settings.
 
     Args:
         kind: `shedding`, `placement` or `split`.
-        flags: Settings as `name=value`.
 
     Raises:
         UnknownProfileError: There is no such profile.
@@ -47,21 +87,65 @@ def select(
         StrategyFailedError: It cannot be used.
         StrategySettingsError: It does not take these settings.
     """
-    chosen = profile_of(profile or snapshot.profile)
-    wanted = name or (None if profile else getattr(snapshot.strategies, kind)) or chosen.strategies[kind]
+    base = profile_of(profile or snapshot.profile)
+    wanted = name or (None if profile else getattr(snapshot.strategies, kind)) or base.strategies[kind]
     found = find(kind, wanted)
-    values = values_of(snapshot, kind, wanted, profile=profile)
-    settings = settings_of(found.Settings, f"{kind}.{wanted}", {**values, **parse_flags(flags)})
-    return Selected(kind, wanted, chosen.name, dumped(settings), found(settings))
+    merged = {**_values(snapshot, kind, wanted, profile), **(values or {})}
+    return Chosen(kind, wanted, base.name, settings_of(found.Settings, f"{kind}.{wanted}", merged), found)
 
 
-def values_of(snapshot: Snapshot, kind: str, name: str, *, profile: str | None = None) -> dict[str, Any]:
-    """Settings that differ from the defaults, as the profile and the snapshot have them."""
-    chosen = profile_of(profile or snapshot.profile)
-    own = {} if profile else getattr(snapshot.settings, kind).get(name, {})
-    return {**chosen.settings.get(kind, {}).get(name, {}), **own}
+def shedding_of(chosen: Chosen) -> SheddingMaker:
+    """What makes the shedding strategy for each decision."""
+    return shedding_maker(chosen.found, chosen.settings)
+
+
+def pipeline_of(
+    snapshot: Snapshot, *, name: str | None = None, profile: str | None = None, flags: Flags | None = None
+) -> tuple[Chosen, Pipeline]:
+    """Filters and placement, with what the placement remembers; raises as `choose`.
+
+    Args:
+        name: Of the placement strategy.
+        flags: Of a command about something else; `around` is looked at.
+    """
+    around = {} if flags is None else flags.around
+    chosen = choose(snapshot, "placement", name=name, profile=profile, values=around.get("placement"))
+    filters = part_settings(snapshot, FILTERS, FilterSettings, profile=profile, values=around.get(FILTERS))
+    strategy = made("placement", chosen.found, chosen.settings)
+    return chosen, Pipeline(strategy, filters, remembered_by(snapshot, "placement", chosen.name))
+
+
+def part_settings(
+    snapshot: Snapshot,
+    part: str,
+    model: type[Made],
+    *,
+    profile: str | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Made:
+    """Settings of what stands around the strategies.
+
+    Raises:
+        StrategySettingsError: It does not take them.
+    """
+    return settings_of(model, part, {**_values(snapshot, "parts", part, profile), **(values or {})})
+
+
+def remembered_by(snapshot: Snapshot, kind: str, name: str) -> Mapping[str, Any]:
+    """What a strategy is given first; one that sheds and places remembers the same for both."""
+    memory = getattr(snapshot.memory, kind).get(name)
+    other = {"shedding": snapshot.memory.placement, "placement": snapshot.memory.shedding}.get(kind, {})
+    found: Mapping[str, Any] = other.get(name, {}) if memory is None else memory
+    return found
 
 
 def dumped(settings: BaseModel) -> dict[str, Any]:
     """Settings as JSON has them."""
     return settings.model_dump(mode="json")
+
+
+def _values(snapshot: Snapshot, kind: str, name: str, profile: str | None) -> dict[str, Any]:
+    """Settings that differ from the defaults, as the profile and the snapshot have them."""
+    base = profile_of(profile or snapshot.profile)
+    own = {} if profile else getattr(snapshot.settings, kind).get(name, {})
+    return {**base.settings.get(kind, {}).get(name, {}), **own}

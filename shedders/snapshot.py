@@ -137,6 +137,7 @@ class BundlePart(Part):
     )
     topics: list[TopicPart] = Field([], description="Its topics, where they are known.")
     non_persistent: bool = Field(False, description="It holds a non-persistent topic.")
+    estimated: bool = Field(False, description="Just split off; its figures are reckoned from its parent's.")
 
 
 class IsolationPart(Part):
@@ -164,6 +165,30 @@ class RecentPart(Part):
 
     bundles: dict[Name, Seconds] = Field({}, description="Seconds since a bundle was moved.")
     brokers: dict[Name, Seconds] = Field({}, description="Seconds since a broker gave a bundle away or got one.")
+
+
+class CargoPart(Rates):
+    """The load that goes with a bundle: its traffic, and its part of the source's usage."""
+
+    topics: Count = Field(0, description="Topics in it.")
+    cpu: Amount = Field(0.0, description="In percent of one core.")
+    direct_memory: Amount = Field(0.0, description="In MiB.")
+    bandwidth_in: Amount = Field(0.0, description="In kbit/s.")
+    bandwidth_out: Amount = Field(0.0, description="In kbit/s.")
+    weighted_max: Amount = Field(0.0, description="Part of the source's weighted_max_ema; 1 is full.")
+    throughput: Amount = Field(0.0, description="Part of the source's msg_throughput_ema.")
+
+
+class BookedPart(Part):
+    """A move that was decided on."""
+
+    bundle: Name = Field(description="Its key.")
+    source: Name = Field(description="Broker that gives it.")
+    destination: Name | None = Field(None, description="Broker that gets it; null while that is open.")
+    cargo: CargoPart | None = Field(None, description="What goes along; null: it is reckoned from the figures here.")
+    arrived: bool = Field(False, description="The destination owns it, but the reports do not both show it.")
+    source_knows: bool = Field(False, description="The source's report leaves it out already.")
+    destination_knows: bool = Field(False, description="The destination's report counts it already.")
 
 
 class StrategyNames(Part):
@@ -195,9 +220,7 @@ class Snapshot(Part):
     brokers: dict[Name, BrokerPart] = Field(description="By broker id; order means nothing.")
     bundles: dict[Name, BundlePart] = Field(description="By key, tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.")
     gone: list[Name] = Field([], description="Brokers that are registered no more and own bundles until the repair.")
-    booked: dict[Name, list[Name]] = Field(
-        {}, description="By broker: bundles on their way to it that its report does not count yet."
-    )
+    booked: list[BookedPart] = Field([], description="Moves on their way, and those that the reports do not show yet.")
     policies: PoliciesPart = PoliciesPart()
     recent: RecentPart = RecentPart()
     memory: ByStrategy = Field(ByStrategy(), description="What strategies remember from one decision to the next.")

@@ -13,9 +13,12 @@ from pydantic import ValidationError
 from loaddata.broker_load import BrokerLoad
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
 from loaddata.usage import ResourceUsage
+from shedders.booked_moves import Booked
 from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
+from shedders.moved import Cargo, cargo_of
 from shedders.snapshot import (
     IN_FLIGHT,
+    BookedPart,
     BrokerPart,
     BundlePart,
     BundleState,
@@ -48,28 +51,33 @@ def cluster_of(snapshot: Snapshot) -> Cluster:
     )
 
 
-def with_cluster(
-    snapshot: Snapshot, cluster: Cluster, *, booked: Mapping[str, Sequence[str]] | None = None
-) -> Snapshot:
+def booked_of(snapshot: Snapshot, cluster: Cluster) -> Sequence[Booked]:
+    """The moves on their way.
+
+    Args:
+        cluster: The snapshot's; what goes along is reckoned from it where the snapshot does not say.
+    """
+    return [_booked(one, cluster) for one in snapshot.booked]
+
+
+def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booked] = ()) -> Snapshot:
     """A snapshot with another cluster in it; profile, settings and memory stay, states of bundles where they still fit.
 
     Args:
-        booked: By broker, bundles on their way to it that its report does not count yet.
+        booked: Moves on their way.
 
     Raises:
         SnapshotError: A number of the cluster is negative or not finite.
     """
     values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
-    values["booked"] = {name: list(found) for name, found in sorted((booked or {}).items()) if found}
+    values["booked"] = [_slots(one) | {"cargo": _slots(one.cargo)} for one in booked]
     try:
         return Snapshot.model_validate(values)
     except ValidationError as error:
         raise SnapshotError("the cluster", [sentence(one) for one in error.errors(include_url=False)]) from error
 
 
-def snapshot_of(
-    cluster: Cluster, *, profile: str = "default", booked: Mapping[str, Sequence[str]] | None = None
-) -> Snapshot:
+def snapshot_of(cluster: Cluster, *, profile: str = "default", booked: Sequence[Booked] = ()) -> Snapshot:
     """A snapshot of a cluster, with no settings of its own and nothing remembered; raises as `with_cluster`."""
     empty = Snapshot(kind="statechannel-snapshot", format=1, profile=profile, brokers={}, bundles={})
     return with_cluster(empty, cluster, booked=booked)
@@ -104,6 +112,7 @@ def _bundle(name: str, part: BundlePart) -> Bundle:
         rank=part.rank,
         topics=tuple(_topic(one) for one in part.topics),
         non_persistent=part.non_persistent,
+        estimated=part.estimated,
     )
 
 
@@ -112,6 +121,16 @@ def _topic(part: TopicPart) -> TopicLoad:
     if part.position is None:
         values["position"] = topic_hash(part.name)
     return TopicLoad(**values)
+
+
+def _booked(part: BookedPart, cluster: Cluster) -> Booked:
+    values = dict(part)
+    if part.cargo is not None:
+        return Booked(**{**values, "cargo": Cargo(**dict(part.cargo))})
+    source = cluster.brokers.get(part.source)
+    return Booked(
+        **{**values, "cargo": cargo_of(cluster.bundles[part.bundle], None if source is None else source.load)}
+    )
 
 
 def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[str, Any]:
@@ -164,6 +183,7 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
         "rank": bundle.rank,
         "topics": [_slots(one) for one in bundle.topics],
         "non_persistent": bundle.non_persistent,
+        "estimated": bundle.estimated,
     }
 
 

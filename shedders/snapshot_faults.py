@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from shedders.snapshot import IN_FLIGHT, BundlePart, IsolationPart, PoliciesPart, Snapshot
+from shedders.snapshot import BundlePart, IsolationPart, PoliciesPart, Snapshot
 from statechannel.core.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
 from statechannel.errors import StateChannelError
 
@@ -151,16 +151,25 @@ def _bundle_faults(where: str, bundle: BundlePart, lower: int, upper: int) -> It
 
 
 def _booked_faults(snapshot: Snapshot) -> Iterator[str]:
-    seen: dict[str, str] = {}
-    for broker, bundles in snapshot.booked.items():
-        where = path_text(["booked", broker])
-        if broker not in snapshot.brokers:
-            yield f"{where}: no broker of the snapshot{_near(broker, snapshot.brokers)}"
-        for name in bundles:
-            if name not in snapshot.bundles:
-                yield f"{where}: {cut(name)} is no bundle of the snapshot"
-            elif seen.setdefault(name, broker) != broker:
-                yield f"{where}: {name} is on its way to {seen[name]}, too"
+    first: dict[str, int] = {}
+    for number, move in enumerate(snapshot.booked):
+        where = f"booked[{number}]"
+        bundle = snapshot.bundles.get(move.bundle)
+        owner = move.destination if move.arrived else move.source
+        if bundle is None:
+            yield f"{where}.bundle: {cut(move.bundle)} is no bundle of the snapshot{_near(move.bundle, snapshot.bundles)}"
+        elif bundle.owner not in (owner, None):
+            yield f"{where}: {owner} should own {move.bundle}, but {cut(repr(bundle.owner))} does"
+        if first.setdefault(move.bundle, number) != number:
+            yield f"{where}.bundle: {cut(move.bundle)} stands in booked[{first[move.bundle]}], too"
+        if move.destination == move.source:
+            yield f"{where}.destination: it is the source"
+        if move.destination is None and move.arrived:
+            yield f"{where}.destination: a broker is wanted, since it has arrived"
+        for field in ("source", "destination"):
+            name = getattr(move, field)
+            if name is not None and name not in snapshot.brokers and name not in snapshot.gone:
+                yield f"{where}.{field}: {cut(name)} is no broker of the snapshot{_near(name, snapshot.brokers)}"
 
 
 def policy_faults(policies: PoliciesPart, bundles: Iterable[str] = ()) -> Iterator[str]:
@@ -211,49 +220,3 @@ def _too_deep(value: Any) -> bool:
         if not level:
             return False
     return True
-
-
-def remarks(snapshot: Snapshot) -> list[str]:
-    """What is allowed, as a live cluster may be so, but may not be meant: told beside every plan, and by `snapshot check`."""
-    known, policies = snapshot.brokers, snapshot.policies
-    served = Counter(one.owner for one in snapshot.bundles.values() if one.owner is not None and one.owner not in known)
-    found = [f"{owner} is gone and owns {_count(count, 'bundle')}" for owner, count in sorted(served.items())]
-    for name, broker in sorted(known.items()):
-        if broker.load is None:
-            found.append(f"broker {name} has no load report")
-        elif not any(
-            one.limit
-            for one in (broker.load.cpu, broker.load.bandwidth_in, broker.load.bandwidth_out, broker.load.direct_memory)
-        ):
-            found.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
-    for name, target in sorted(policies.pins.items()):
-        if target not in known:
-            found.append(f"{name} is pinned to {target}, which is no broker of the snapshot")
-        elif target in policies.cordons:
-            found.append(f"{name} is pinned to {target}, which is cordoned: {policies.cordons[target]}")
-        if (fence := _forbidding(snapshot, name, target)) is not None:
-            found.append(f"{name} is pinned to {target}, which isolation policy {fence} keeps it from")
-    found += [
-        f"{name} is cordoned and no broker of the snapshot" for name in sorted(policies.cordons) if name not in known
-    ]
-    flying = sum(bundle.state in IN_FLIGHT for bundle in snapshot.bundles.values())
-    return [*found, *([f"{_count(flying, 'bundle')} on the way, left alone"] if flying else [])]
-
-
-def _forbidding(snapshot: Snapshot, pinned: str, target: str) -> str | None:
-    """The isolation policy that keeps a pinned bundle or namespace from its broker."""
-    namespace = pinned if is_namespace(pinned) else pinned.rpartition("/")[0]
-    part = snapshot.brokers.get(target)
-    if part is None:
-        return None
-    text = part.web_address or target
-    host = text.rpartition(":")[0] or text
-    for policy in snapshot.policies.isolation:
-        if any(re.fullmatch(pattern, namespace) for pattern in policy.namespaces):
-            allowed = any(re.fullmatch(pattern, host) for pattern in (*policy.primary, *policy.secondary))
-            return None if allowed else policy.name
-    return None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,1 +1,1 @@
-"""The commands `shed`, `place`, `split plan`, `snapshot` and `strategy`; they join by `statechannel.commands`."""
+"""The commands `shed`, `place`, `split`, `snapshot` and `strategy`; they join by `statechannel.commands` as all others do."""

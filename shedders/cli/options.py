@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from shedders.snapshot import Snapshot
-from shedders.snapshot_file import read_snapshot
+from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, wears
+from statechannel.cli.output import say, stdout
+
+if TYPE_CHECKING:
+    from statechannel.cli.connection import Connection
 
 SnapshotOption = Annotated[
     str, typer.Option("--snapshot", metavar="FILE", help="The cluster as a file (design/snapshot.md).")
@@ -19,7 +26,14 @@ ProfileOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the strategy; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the strategy, or of filters.NAME, placement.NAME, splitting.NAME; may be repeated.",
+    ),
+]
+PlacementOption = Annotated[
+    str | None, typer.Option("--placement", metavar="NAME", help="Chooses destinations that are left open.")
 ]
 CyclesOption = Annotated[
     int, typer.Option("--cycles", metavar="N", min=1, max=10_000, help="So many decisions, each after the last.")
@@ -29,10 +43,59 @@ EveryOption = Annotated[
 ]
 
 
-def snapshot_from(source: str) -> Snapshot:
-    """The snapshot that `--snapshot` names; the one place that knows where snapshots come from.
+def looking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options by which a live cluster is found; its first argument is a `Connect`.
 
-    Raises:
-        SnapshotError: It cannot be had, or is none.
+    As `statechannel.cli.options.reaching`, but `--set` is left to the strategies.
     """
-    return read_snapshot(Path(source))
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        place = {name: given.pop(name) for name in shared}
+
+        @cache
+        def connected() -> Connection:
+            # Snapshots are read on machines that have no Kafka client.
+            from statechannel.cli.connection import connect  # noqa: PLC0415
+
+            return connect(**place, flags=None)
+
+        return command(connected, **given)
+
+    shared = inspect.signature(_place, eval_str=True).parameters
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    wears(run, [*own, *shared.values()])
+    return run
+
+
+def _place(
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    config: Config = None,
+    properties: ClientProperties = None,
+) -> None:
+    """The options themselves, as a signature."""
+
+
+def tell(snapshot_remarks: Iterable[str]) -> None:
+    """Remarks on a snapshot, for people, before the plan."""
+    for one in snapshot_remarks:
+        say(f"note: {one}")
+
+
+def heading(text: str, *, first: bool) -> None:
+    """A line in bold above what follows, with an empty one before it but for the first."""
+    if not first:
+        stdout().print()
+    stdout().print(Text(text, style="bold"))
+
+
+def count(number: int, what: str) -> str:
+    """A number of things in words: `1 bundle`, `2 bundles`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any]) -> Snapshot:
+    """The snapshot with what a strategy remembers by now."""
+    by_name = {**getattr(snapshot.memory, kind), name: memory}
+    return snapshot.model_copy(update={"memory": snapshot.memory.model_copy(update={kind: by_name})})

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shedders.cli.options import CyclesOption, EveryOption, ProfileOption, SetOption, SnapshotOption, snapshot_from
-from shedders.cli.placing import placer_of
+from shedders.cli.options import (
+    CyclesOption,
+    EveryOption,
+    PlacementOption,
+    ProfileOption,
+    SetOption,
+    SnapshotOption,
+    count,
+    looking,
+    tell,
+    with_memory,
+)
+from shedders.cli.source import snapshot_from
 from shedders.dry_run import Decision, run_cycles
-from shedders.moved import EVERY_S, after_moves
+from shedders.moved import EVERY_S
 from shedders.plan_document import CyclePart, ShedPlan, cycle_part
-from shedders.selection import select
-from shedders.snapshot import ByStrategy, Snapshot
+from shedders.selection import Flags, choose, dumped, pipeline_of, remembered_by, shedding_of
+from shedders.snapshot import Snapshot
+from shedders.snapshot_cluster import booked_of, cluster_of, with_cluster
 from shedders.snapshot_file import write_snapshot
-from statechannel.cli.options import OutputAs
+from shedders.snapshot_remarks import remarks
+from statechannel.cli.options import Connect, OutputAs
 from statechannel.cli.output import Output, moment, print_json, print_table, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Which bundles should move: plan.")
@@ -30,14 +42,15 @@ def group() -> None:
 
 
 @app.command()
+@looking
 def plan(
+    connect: Connect,
     snapshot: SnapshotOption,
     strategy: Annotated[
-        str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Default: the snapshot's, else the profile's.")
+        str | None,
+        typer.Option("--strategy", "-s", metavar="NAME", help="Default: the snapshot's, else the profile's."),
     ] = None,
-    placement: Annotated[
-        str | None, typer.Option("--placement", metavar="NAME", help="Chooses destinations that are left open.")
-    ] = None,
+    placement: PlacementOption = None,
     profile: ProfileOption = None,
     settings: SetOption = None,
     cycles: CyclesOption = 1,
@@ -45,56 +58,64 @@ def plan(
     after: Annotated[
         Path | None, typer.Option("--after", metavar="FILE", help="Write the snapshot there as the moves leave it.")
     ] = None,
-    left: Annotated[bool, typer.Option("--left", help="Show everything that is left alone, not only how much.")] = False,
+    left: Annotated[
+        bool, typer.Option("--left", help="Show everything that is left alone, not only how much.")
+    ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show what a strategy would move, without moving it.
 
     With several cycles each decision is made on what the moves of the last one leave, with what the strategy remembers.
     """
-    source = snapshot_from(snapshot)
-    chosen = select(source, "shedding", name=strategy, profile=profile, flags=settings or ())
-    placer = placer_of(source, name=placement, profile=profile)
-    decisions = run_cycles(
-        source.to_cluster(),
-        chosen.strategy,
-        source.memory.shedding.get(chosen.name, {}),
-        placer,
-        cycles=cycles,
-        every_s=every,
-    )
+    source = snapshot_from(snapshot, connect)
+    flags = Flags.parse(settings or ())
+    chosen = choose(source, "shedding", name=strategy, profile=profile, values=flags.own)
+    placing, pipeline = pipeline_of(source, name=placement, profile=profile, flags=flags)
+    cluster = cluster_of(source)
+    odd = remarks(source, cluster)
+    if output is Output.TABLE:
+        tell(odd)
     found: list[CyclePart] = []
     last: Decision | None = None
-    for number, decision in enumerate(decisions, 1):
-        part = cycle_part(
-            number, decision.cluster.now_ms, decision.plan, decision.moves, decision.placed, decision.memory
-        )
+    for number, decision in enumerate(
+        run_cycles(
+            cluster,
+            shedding_of(chosen),
+            remembered_by(source, "shedding", chosen.name),
+            pipeline,
+            booked=booked_of(source, cluster),
+            cycles=cycles,
+            every_s=every,
+        ),
+        1,
+    ):
+        part = cycle_part(number, decision)
         last = decision
-        found.append(part)
         if output is Output.TABLE:
             _show(part, chosen.name, every_left=left)
+        else:
+            found.append(part)
     if output is Output.JSON:
         document = ShedPlan(
-            strategy=chosen.name, profile=chosen.profile, settings=dict(chosen.settings), every_s=every, cycles=found
+            strategy=chosen.name,
+            placement=placing.name,
+            profile=chosen.profile,
+            settings=chosen.told,
+            filters=dumped(pipeline.settings),
+            remarks=odd,
+            every_s=every,
+            cycles=found,
         )
         print_json(document.model_dump())
     if after is not None and last is not None:
-        write_snapshot(_after(source, chosen.name, last, every, placer.name, placer.memory), after)
-        say(f"the snapshot after {_count(cycles, 'cycle')} is in {after}")
+        write_snapshot(_after(source, chosen.name, placing.name, last, every), after)
+        say(f"the snapshot after {count(cycles, 'cycle')} is in {after}")
 
 
-def _after(
-    source: Snapshot, strategy: str, last: Decision, every_s: float, placement: str, placing_memory: dict[str, object]
-) -> Snapshot:
-    memory = ByStrategy.model_validate(
-        {
-            **dict(source.memory),
-            "shedding": {**source.memory.shedding, strategy: dict(last.memory)},
-            "placement": {**source.memory.placement, placement: placing_memory},
-        }
-    )
-    cluster = after_moves(last.cluster, last.moves, every_s=every_s)
-    return source.model_copy(update={"memory": memory}).with_cluster(cluster)
+def _after(source: Snapshot, strategy: str, placement: str, last: Decision, every_s: float) -> Snapshot:
+    found = with_memory(source, "shedding", strategy, dict(last.memory))
+    found = with_memory(found, "placement", placement, dict(last.placing_memory))
+    return with_cluster(found, last.after(every_s))
 
 
 def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
@@ -107,10 +128,10 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
             (
                 f"{move.bundle}{' (swap)' if move.swap else ''}",
                 move.source,
-                move.destination or "stays: nobody takes it",
+                move.destination or "stays",
                 move.reason,
                 move.load,
-                move.why,
+                move.why if move.refused is None else f"{move.refused}; {move.why}",
             )
             for move in part.moves
         ],
@@ -127,10 +148,6 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
 
 def _summary(part: CyclePart) -> Iterator[tuple[str, int, str]]:
     counts = Counter(one.reason for one in part.left)
-    for reason, count in sorted(counts.items()):
-        example = next(iter(islice((one for one in part.left if one.reason == reason), 1)))
-        yield reason, count, f"{example.name}: {example.why}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    for reason, number in sorted(counts.items()):
+        example = next(one for one in part.left if one.reason == reason)
+        yield reason, number, f"{example.name}: {example.why}"

@@ -7,7 +7,7 @@ import pytest
 from loaddata.broker_load import BrokerLoad
 from loaddata.bundle_load import BundleStats
 from loaddata.usage import ResourceUsage
-from shedders.booked_moves import BookedMoves
+from shedders.booked_moves import BookedMoves, adjusted, on_the_way
 from shedders.budget import Budget, BudgetSettings, admit
 from shedders.cluster import Broker, Bundle, Cluster, RecentMoves
 from shedders.moved import after_moves
@@ -72,18 +72,18 @@ def cpu(cluster: Cluster, broker: str) -> float:
 
 def test_a_move_counts_from_the_moment_it_is_booked() -> None:
     """B has 300 of the 400 bytes of x, so 60 of its 80 % CPU go along."""
-    found = booked().adjusted(small(), 100.0)
+    found = adjusted(small(), booked().moves)
     assert (cpu(found, "x"), cpu(found, "y"), cpu(found, "z")) == (20.0, 20.0, 60.0)
     loads = {name: one.load for name, one in found.brokers.items() if one.load is not None}
     assert [loads[name].weighted_max_ema for name in "xyz"] == pytest.approx([0.2, 0.2, 0.6])
     assert [loads[name].bundles for name in "xyz"] == [1, 1, 1]
     assert found.bundles[B].in_flight
     assert found.recent == RecentMoves({B: 0.0}, {"x": 0.0, "z": 0.0})
-    assert booked().on_the_way() == {"z": [B]}
+    assert on_the_way(booked().moves) == {"z": [B]}
 
 
 def test_load_is_neither_made_nor_lost() -> None:
-    before, after = small(), booked().adjusted(small(), 100.0)
+    before, after = small(), adjusted(small(), booked().moves)
     assert sum(cpu(before, name) for name in "xyz") == pytest.approx(sum(cpu(after, name) for name in "xyz"))
 
 
@@ -100,22 +100,21 @@ def test_a_move_is_counted_once_both_reports_show_it() -> None:
     there = owned(small(), B, "z")
     lapsed = reported(reported(there, "x", load_lapsed=True), "z", load_lapsed=True)
     assert moves.acknowledge(lapsed, 105.0) == []
-    assert moves.on_the_way() == {"z": [B]}
-    assert cpu(moves.adjusted(lapsed, 105.0), "x") == 20.0
+    assert on_the_way(moves.moves) == {"z": [B]}
+    assert cpu(adjusted(lapsed, moves.moves), "x") == 20.0
 
     source = reported(there, "x", load=load(20.0, 100.0), load_age_s=0.5)
     source = reported(source, "z", load_age_s=11.0)  # measured before it arrived
     assert moves.acknowledge(source, 115.0) == []
-    adjusted = moves.adjusted(source, 115.0)
-    assert (cpu(adjusted, "x"), cpu(adjusted, "z")) == (20.0, 60.0)
+    seen = adjusted(source, moves.moves)
+    assert (cpu(seen, "x"), cpu(seen, "z")) == (20.0, 60.0)
 
     both = reported(source, "z", load=load(60.0, 300.0), load_age_s=0.5)
     assert [(one.bundle, one.how) for one in moves.acknowledge(both, 120.0)] == [(B, "counted")]
     assert len(moves) == 0
-    assert moves.on_the_way() == {}
-    again = moves.adjusted(both, 120.0)
-    assert again.brokers == both.brokers
-    assert again.recent == RecentMoves({B: 15.0}, {"x": 15.0, "z": 15.0})
+    assert on_the_way(moves.moves) == {}
+    assert adjusted(both, moves.moves) is both
+    assert moves.recent(120.0) == RecentMoves({B: 15.0}, {"x": 15.0, "z": 15.0})
 
 
 def test_a_bundle_in_flight_has_not_arrived() -> None:
@@ -130,7 +129,7 @@ def test_a_move_that_does_not_come_off_expires_and_leaves_no_trace() -> None:
     moves = booked()
     assert moves.acknowledge(small(), 159.9) == []
     assert [(one.how, one.why) for one in moves.acknowledge(small(), 160.0)] == [("expired", "not moved within 60 s")]
-    assert moves.adjusted(small(), 160.0) == small()
+    assert adjusted(small(), moves.moves) == small()
 
 
 def test_reports_are_not_awaited_for_ever() -> None:
@@ -161,18 +160,18 @@ def test_a_move_that_failed_is_taken_back() -> None:
     assert ended is not None
     assert (ended.how, ended.why) == ("cancelled", "refused")
     assert moves.cancel(B, "refused") is None
-    assert moves.adjusted(small(), 101.0) == small()
+    assert adjusted(small(), moves.moves) == small()
 
 
 def test_a_plain_unload_goes_where_the_channel_says() -> None:
     moves = BookedMoves(expire_s=60.0, keep_s=600.0)
     moves.book(small(), [move(B, "x", None)], 0.0)
-    found = moves.adjusted(small(), 1.0)
+    found = adjusted(small(), moves.moves)
     assert (cpu(found, "x"), cpu(found, "y"), cpu(found, "z")) == (20.0, 20.0, 0.0)
     there = owned(small(), B, "y")
     moves.acknowledge(there, 2.0)
-    assert moves.on_the_way() == {"y": [B]}
-    assert cpu(moves.adjusted(there, 2.0), "y") == 80.0
+    assert on_the_way(moves.moves) == {"y": [B]}
+    assert cpu(adjusted(there, moves.moves), "y") == 80.0
 
 
 def test_a_new_leader_keeps_in_mind_what_the_old_one_moved() -> None:
@@ -188,10 +187,10 @@ def test_booking_foresees_what_the_moves_lead_to() -> None:
     plan = [move(A, "x", "y"), move(C, "y", "z")]
     moves = BookedMoves(expire_s=60.0, keep_s=600.0)
     moves.book(small(), plan, 0.0)
-    adjusted, after = moves.adjusted(small(), 0.0), after_moves(small(), plan)
+    seen, after = adjusted(small(), moves.moves), after_moves(small(), plan)
     # The second share is of the load that y had at the booking, not of what A will add to it.
-    assert {name: cpu(adjusted, name) for name in "xz"} == {"x": 60.0, "z": 20.0}
-    assert {name: one.load.bundles for name, one in adjusted.brokers.items() if one.load} == {
+    assert {name: cpu(seen, name) for name in "xz"} == {"x": 60.0, "z": 20.0}
+    assert {name: one.load.bundles for name, one in seen.brokers.items() if one.load} == {
         name: one.load.bundles for name, one in after.brokers.items() if one.load
     }
 

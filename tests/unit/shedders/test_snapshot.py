@@ -2,18 +2,39 @@
 
 import copy
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, nan
 from pathlib import Path
 
 import pytest
 
-from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves
+from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.usage import ResourceUsage
+from shedders.booked_moves import Booked
+from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
+from shedders.moved import Cargo, cargo_of
 from shedders.schemas import FOLDER, schemas
-from shedders.snapshot import Snapshot
-from shedders.snapshot_cluster import cluster_of, snapshot_of, with_cluster
-from shedders.snapshot_faults import SnapshotError, remarks
+from shedders.snapshot import (
+    AveragePart,
+    BookedPart,
+    BrokerPart,
+    BundlePart,
+    CargoPart,
+    IsolationPart,
+    LoadReport,
+    Part,
+    PoliciesPart,
+    RecentPart,
+    Snapshot,
+    StatsPart,
+    TopicPart,
+    Usage,
+)
+from shedders.snapshot_cluster import booked_of, cluster_of, snapshot_of, with_cluster
+from shedders.snapshot_faults import SnapshotError
 from shedders.snapshot_file import parse_snapshot, read_snapshot, snapshot_bytes, write_snapshot
+from shedders.snapshot_remarks import remarks
 from statechannel.core.bundle import topic_hash
 from tests.support.snapshots import Shape, cluster
 
@@ -84,6 +105,10 @@ def bundles(**fields: object) -> dict[str, object]:
     return {"bundles": {LEFT: fields, RIGHT: {}}}
 
 
+def move(**fields: object) -> dict[str, object]:
+    return {"bundle": LEFT, "source": "b-1:8080", "destination": "b2", **fields}
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -117,9 +142,14 @@ def bundles(**fields: object) -> dict[str, object]:
             'bundles["t/n"]: a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU is wanted, lower bound first',
         ),
         ({"gone": ["b2"]}, "gone: b2 stands in brokers, too"),
-        ({"booked": {"b-2": [LEFT]}}, "booked.b-2: no broker of the snapshot; did you mean b2?"),
-        ({"booked": {"b2": ["x"]}}, "booked.b2: x is no bundle of the snapshot"),
-        ({"booked": {"b2": [LEFT], "b-1:8080": [LEFT]}}, f'booked["b-1:8080"]: {LEFT} is on its way to b2, too'),
+        ({"booked": [move(bundle="x")]}, "booked[0].bundle: x is no bundle of the snapshot"),
+        (
+            {"booked": [move(destination="b-2")]},
+            "booked[0].destination: b-2 is no broker of the snapshot; did you mean b2?",
+        ),
+        ({"booked": [move(), move()]}, f"booked[1].bundle: {LEFT} stands in booked[0], too"),
+        ({"booked": [move(destination="b-1:8080")]}, "booked[0].destination: it is the source"),
+        ({"booked": [move(arrived=True)]}, f"booked[0]: b2 should own {LEFT}, but 'b-1:8080' does"),
         ({"clock": {"now_ms": -1}}, "clock.now_ms: greater than or equal to 0 is wanted, found -1"),
         (
             {"recent": {"bundles": {LEFT: -1}}},
@@ -219,7 +249,7 @@ FULL = Cluster(
     },
     bundles={
         LEFT: replace(next(iter(cluster(2, Shape(topics_each=3)).bundles.values())), name=LEFT, owner="b1", topics=()),
-        RIGHT: Bundle(RIGHT, "lost", in_flight=True, non_persistent=True),
+        RIGHT: Bundle(RIGHT, "lost", in_flight=True, non_persistent=True, estimated=True),
         "t/m/0x00000000_0xffffffff": Bundle("t/m/0x00000000_0xffffffff"),
     },
     policies=Policies(
@@ -236,13 +266,22 @@ FULL = Cluster(
 
 
 def test_a_cluster_comes_back_bit_for_bit() -> None:
-    snapshot = snapshot_of(FULL, booked={"b2": [LEFT], "b1": []})
+    booked = [Booked(LEFT, "b1", "b2", Cargo(1 / 3, topics=2), source_knows=True)]
+    snapshot = snapshot_of(FULL, booked=booked)
     again = parse_snapshot(snapshot_bytes(snapshot))
     assert again == snapshot
     assert cluster_of(again) == FULL
     assert again.gone == ["lost"]
-    assert again.booked == {"b2": [LEFT]}
+    assert booked_of(again, FULL) == booked
     assert snapshot_bytes(again) == snapshot_bytes(snapshot)
+
+
+def test_what_goes_along_is_reckoned_where_it_is_not_said() -> None:
+    snapshot = parsed(booked=[move()], bundles={LEFT: {"owner": "b-1:8080", "stats": {"msg_rate_in": 3}}, RIGHT: {}})
+    found = cluster_of(snapshot)
+    booked = booked_of(snapshot, found)
+    assert booked[0].cargo == cargo_of(found.bundles[LEFT], found.brokers["b-1:8080"].load)
+    assert booked[0].cargo.msg_rate_in == 3
 
 
 def test_the_way_that_a_bundle_is_on_stays() -> None:
@@ -280,29 +319,55 @@ def test_a_topic_is_placed_by_its_hash() -> None:
     assert found.bundles[LEFT].topics[0].position == topic_hash(name)
 
 
+def told(snapshot: Snapshot) -> list[str]:
+    return remarks(snapshot, cluster_of(snapshot))
+
+
 def test_remarks_tell_what_may_not_be_meant() -> None:
     snapshot = parsed(
         gone=["b9"],
         bundles={LEFT: {"owner": "b9"}, RIGHT: {"owner": "b2", "state": "Splitting"}},
         policies={
             "isolation": [{"name": "p", "namespaces": ["t/n"], "primary": ["b-1"]}],
-            "pins": {"t/n": "b2", "t/m": "b7"},
-            "cordons": {"b2": "drained", "b8": "x"},
+            "pins": {"t/n": "b2"},
+            "cordons": {"b8": "x"},
         },
     )
-    assert remarks(snapshot) == [
+    assert told(snapshot) == [
         "b9 is gone and owns 1 bundle",
         "broker b2 has no load report",
-        "t/m is pinned to b7, which is no broker of the snapshot",
-        "t/n is pinned to b2, which is cordoned: drained",
-        "t/n is pinned to b2, which isolation policy p keeps it from",
-        "b8 is cordoned and no broker of the snapshot",
+        f"nobody: no broker may take `{LEFT}`: pin t/n -> b2 allows b2; isolation p allows b-1:8080",
+        "unknown-broker: `b8` is cordoned and not registered",
         "1 bundle on the way, left alone",
     ]
-    assert remarks(parsed(**broker(load={}))) == [
+    assert told(parsed(**broker(load={}))) == [
         "broker b-1:8080 reports no limit of any resource, so that its usage cannot be judged",
         "broker b2 has no load report",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "part", "elsewhere"),
+    [
+        (Broker, BrokerPart, {"name"}),
+        (BrokerLoad, LoadReport, set()),
+        (ResourceUsage, Usage, set()),
+        (Bundle, BundlePart, {"name", "in_flight", "averages"}),
+        (BundleAverages, BundlePart, set()),
+        (BundleStats, StatsPart, set()),
+        (MessageAverage, AveragePart, set()),
+        (TopicLoad, TopicPart, set()),
+        (IsolationPolicy, IsolationPart, set()),
+        (Policies, PoliciesPart, set()),
+        (RecentMoves, RecentPart, set()),
+        (Cluster, Snapshot, {"now_ms"}),
+        (Booked, BookedPart, set()),
+        (Cargo, CargoPart, set()),
+    ],
+)
+def test_a_snapshot_has_all_that_a_strategy_sees(seen: type, part: type[Part], elsewhere: set[str]) -> None:
+    """Whoever gives a cluster another field has to give it to the snapshot, too."""
+    assert {field.name for field in fields(seen)} - elsewhere <= set(part.model_fields)
 
 
 def test_the_base_of_these_tests_is_not_changed_by_them() -> None:

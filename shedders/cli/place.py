@@ -1,0 +1,104 @@
+"""`statechannel place plan`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from shedders.cli.options import ProfileOption, SetOption, SnapshotOption, looking, tell
+from shedders.cli.source import snapshot_from
+from shedders.cluster import Cluster
+from shedders.dry_run import place_all
+from shedders.plan import Placed
+from shedders.plan_document import PlacePlan, placed_part
+from shedders.selection import Flags, dumped, pipeline_of
+from shedders.snapshot_cluster import booked_of, cluster_of
+from shedders.snapshot_remarks import remarks
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.options import Connect, OutputAs
+from statechannel.cli.output import Output, print_json, print_table, stdout
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Where bundles would go: plan.")
+
+
+@app.callback()
+def group() -> None:
+    """Where bundles would go: plan."""
+
+
+@app.command()
+@looking
+def plan(
+    connect: Connect,
+    snapshot: SnapshotOption,
+    bundles: Annotated[
+        list[str] | None, typer.Argument(metavar="[BUNDLE...]", help="Default: all that nobody serves.")
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", "-s", metavar="NAME", help="Default: the snapshot's, else the profile's."),
+    ] = None,
+    profile: ProfileOption = None,
+    settings: SetOption = None,
+    removed: Annotated[bool, typer.Option("--removed", help="Show which filter removed which broker.")] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Show where bundles would go, without placing them.
+
+    They are placed in the order given; each counts for those after it. For a bundle that somebody serves it is the broker
+    that would get it if it were unloaded now.
+    """
+    source = snapshot_from(snapshot, connect)
+    flags = Flags.parse(settings or ())
+    around = Flags({}, {**flags.around, "placement": {**flags.around["placement"], **flags.own}})
+    chosen, pipeline = pipeline_of(source, name=strategy, profile=profile, flags=around)
+    cluster = cluster_of(source)
+    odd = remarks(source, cluster)
+    found = place_all(cluster, _asked(cluster, bundles or []), pipeline, booked=booked_of(source, cluster))
+    if output is Output.JSON:
+        document = PlacePlan(
+            strategy=chosen.name,
+            profile=chosen.profile,
+            settings=chosen.told,
+            filters=dumped(pipeline.settings),
+            remarks=odd,
+            placed=[placed_part(one) for one in found],
+            memory=dict(pipeline.memory),
+        )
+        print_json(document.model_dump())
+        return
+    tell(odd)
+    print_table(
+        ("bundle", "broker", "equally good", "removed", "why"),
+        [(one.bundle, one.broker, len(one.best) or None, _removed(one), one.why) for one in found],
+        empty="nobody asked for a bundle, and every bundle is served",
+    )
+    if removed:
+        for one in found:
+            stdout().print()
+            print_table(
+                ("broker", "filter", "why"),
+                [(name, *what) for name, what in sorted(one.removed.items())],
+                title=f"removed for {one.bundle}",
+            )
+
+
+def _asked(cluster: Cluster, names: list[str]) -> list[str]:
+    if not names:
+        return sorted(name for name, one in cluster.bundles.items() if one.owner is None and not one.in_flight)
+    for name in names:
+        if name not in cluster.bundles:
+            raise CommandError(
+                f"{name} is no bundle of the snapshot",
+                hint="Bundles are named tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
+                code=ExitCode.NOT_FOUND,
+            )
+    return names
+
+
+def _removed(placed: Placed) -> str:
+    counts = Counter(what for what, _ in placed.removed.values())
+    return ", ".join(f"{number} by {what}" for what, number in sorted(counts.items()))
