@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from shedders.cluster import Cluster
+from shedders.cluster import Bundle, Cluster
 from shedders.plan import Label, Left, Move, Plan, Reason
 from shedders.readings import GraceSettings
 from shedders.strategy import StrategySettings
-from shedders.transfer_pairs import Aim, Bundles, CanTake, Exchange, Side, Spread, exchange, sides
+from shedders.transfer_pairs import Aim, Book, Bundles, CanTake, Exchange, Side, Spread, Way, exchange, sides
 from shedders.transfer_upstream import UpstreamCycle
 
 SKIP_REASONS = {
@@ -91,6 +91,11 @@ class TransferSettings(GraceSettings):
     max_tries_per_cycle: int = Field(
         default=64, ge=1, description="Pairs looked at in one cycle, with or without a result; upstream: no limit"
     )
+    max_refusals_per_pair: int = Field(
+        default=100,
+        ge=1,
+        description="A pair for which filters refused this many bundles asks no more; upstream: no limit",
+    )
     min_reporting_share: float = Field(
         default=0.5,
         ge=0,
@@ -133,7 +138,8 @@ class TransferShedder:
     Words in `Plan.left`. Brokers: `not-accepting`, `no-load-data`, `bad-load`, `no-limits`, `outdated`, `lapsed`, `cooling`,
     `cordoned`, `no-traffic`, `sole-bundle` (split it), `no-bundles` (none that is reported may go), `small-gap` (the lightest
     is nearly as loaded), `nothing-fits`, `tries-used-up`. Bundles: `in-flight`, `excluded`, `policies`, `recently-moved`,
-    `no-stats`, `bad-load`, `no-traffic`, `pinned`, `filtered`, `filter-failed`, `too-heavy`; with `upstream` also `last-one`.
+    `no-stats`, `bad-load`, `no-traffic`, `pinned`, `filtered`, `filter-failed`, `too-heavy`, `enough`; with `upstream` also
+    `last-one`.
 
     Source: PIP-192, PIP-220, upstream `TransferShedder`. With `upstream` it is that class, defects included
     (`shedders.transfer_upstream`); ours differs as design/decisions/0040 to 0047 say.
@@ -141,14 +147,16 @@ class TransferShedder:
     Args:
         can_take: Filters: why a broker may not take a bundle, None where it may. Without them everybody may take everything.
             It has to speak of the cluster that is planned for, so who has filters makes the strategy anew for each decision.
+        book: Told of each move that is planned, so that what `can_take` says next counts it; not with `upstream`.
     """
 
     name: ClassVar[str] = "transfer"
     Settings: ClassVar[type[StrategySettings]] = TransferSettings
 
-    def __init__(self, settings: TransferSettings, can_take: CanTake | None = None) -> None:
+    def __init__(self, settings: TransferSettings, can_take: CanTake | None = None, book: Book | None = None) -> None:
         self.settings = settings
         self._can_take = can_take
+        self._book = book
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         """Decide once; remembers how often in a row the condition was met (`hits`)."""
@@ -163,18 +171,20 @@ class TransferShedder:
             names = memory.get("receivers", ())
             receivers = [name for name in names if isinstance(name, str)] if isinstance(names, list | tuple) else []
             return UpstreamCycle(cluster, self.settings, self._can_take, hits, receivers).plan()
-        return _Cycle(cluster, self.settings, self._can_take, hits).plan()
+        return _Cycle(cluster, self.settings, self._can_take, self._book, hits).plan()
 
 
 class _Cycle:
     """One decision of ours."""
 
-    def __init__(self, cluster: Cluster, settings: TransferSettings, can_take: CanTake | None, hits: int) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: TransferSettings, can_take: CanTake | None, book: Book | None, hits: int
+    ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._hits, self._met = hits, 0
         self._sides, self._left = sides(cluster, settings)
-        self._bundles = Bundles(cluster, settings, can_take)
+        self._bundles = Bundles(cluster, settings, can_take, book)
         self._spread = Spread({side.name: side.load for side in self._sides})
         self._first = self._spread.std
         self._done: set[str] = set()
@@ -248,47 +258,54 @@ class _Cycle:
                 self._left.append(Left(source.name, "tries-used-up", f"{self._tries} pairs were looked at already"))
                 return
             self._done.add(source.name)
-            if self._relieve(source, self._sides[:place], reason):
+            takers = [side for side in self._sides[:place] if self._takes(side)]
+            if not takers:
+                return
+            if self._relieve(source, takers, reason):
                 pairs += 1
 
-    def _relieve(self, source: Side, lighter: Sequence[Side], reason: Reason) -> bool:
+    def _relieve(self, source: Side, takers: Sequence[Side], reason: Reason) -> bool:
         """Plan one pair with this source; whether there is one."""
         owned = self._cluster.bundles_of.get(source.name, ())
-        trouble, cargo = None, []
-        if not source.load > 0 or not source.report.msg_throughput > 0:
-            trouble = ("no-traffic", f"load {source.load:.3f} with {source.report.msg_throughput:.0f} B/s")
-        elif len(owned) == 1:
-            trouble = ("sole-bundle", f"{owned[0].name} is all it has: splitting it would help, moving it would not")
-        else:
-            cargo = self._bundles.cargo(source.name)
-            self._tries += 1
-        if trouble is None and not cargo:
-            trouble = ("no-bundles", f"none of its {len(owned)} bundles is reported and free to go")
+        trouble = self._nothing_to_give(source, owned)
         if trouble is not None:
             self._left.append(Left(source.name, *trouble))
             return False
-        takers = [side for side in lighter if self._takes(side)]
+        cargo = self._bundles.cargo(source.name)
         # An idle broker is the reason by itself: filling another one instead would not mend it.
         most = 1 if reason is Reason.UNDERLOADED else self._settings.max_destinations_per_source
-        word, why = "nothing-fits", "there is no lighter broker that takes bundles"
+        word, why, largest = "nothing-fits", "", math.inf
         for turn, taker in enumerate(takers[:most]):
             gap = source.load - taker.load
             if not gap > 0 or (self._by_spread(reason) and gap <= self._settings.target_std):
-                word, why = "small-gap", f"{taker.name} has only {gap:.3f} less"
+                if not turn:
+                    word, why = "small-gap", f"{taker.name} has only {gap:.3f} less"
                 break
             if turn and self._tries >= self._settings.max_tries_per_cycle:
                 break
-            self._tries += bool(turn)
+            self._tries += 1
             target = source.report.msg_throughput * (gap / 2 / source.load)
             found = self._exchange(source, taker, target, len(owned))
             if found.going:
-                self._book(source, taker, found, target, reason)
+                self._book_pair(source, taker, found, target, reason)
+                self._bundles.stayed(cargo, target, found.net)
                 return True
-            why = f"no bundle can take {target:.0f} B/s or less to {taker.name}"
-        for one in cargo:
-            self._bundles.left.setdefault(one.bundle.name, Left(one.bundle.name, "too-heavy", f"{one.load:.0f} B/s"))
+            # The lightest comes first, so the first target is the largest.
+            largest = largest if turn else target
+            why = f"none of {len(cargo)} bundles can take {target:.0f} B/s or less to {taker.name}"
+        self._bundles.stayed(cargo, largest, 0.0)
         self._left.append(Left(source.name, word, why))
         return False
+
+    def _nothing_to_give(self, source: Side, owned: Sequence[Bundle]) -> tuple[str, str] | None:
+        if not source.load > 0 or not source.report.msg_throughput > 0:
+            return "no-traffic", f"load {source.load:.3f} with {source.report.msg_throughput:.0f} B/s"
+        if len(owned) == 1:
+            return "sole-bundle", f"{owned[0].name} is all it has: splitting it would help, moving it would not"
+        if not self._bundles.cargo(source.name):
+            self._tries += 1
+            return "no-bundles", f"none of its {len(owned)} bundles is reported and free to go"
+        return None
 
     def _by_spread(self, reason: Reason) -> bool:
         return reason is Reason.OVERLOADED and self._spread.std > self._settings.target_std
@@ -305,11 +322,11 @@ class _Cycle:
             self._bundles.cargo(source.name),
             lambda: self._bundles.cargo(taker.name),
             aim,
-            lambda bundle: self._bundles.may_go(bundle, taker.name),
-            lambda bundle: self._bundles.may_go(bundle, source.name),
+            Way(self._bundles, taker.name, self._settings.max_refusals_per_pair),
+            Way(self._bundles, source.name, self._settings.max_refusals_per_pair),
         )
 
-    def _book(self, source: Side, taker: Side, found: Exchange, target: float, reason: Reason) -> None:
+    def _book_pair(self, source: Side, taker: Side, found: Exchange, target: float, reason: Reason) -> None:
         self._done.add(taker.name)
         self._spread.shift(source.name, taker.name, found.net * source.load / source.report.msg_throughput)
         why = (

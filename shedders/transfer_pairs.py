@@ -25,9 +25,15 @@ if TYPE_CHECKING:
 CanTake = Callable[[Bundle, str], str | None]
 """Why a broker may not take a bundle, as far as filters are concerned; None where it may."""
 
+Book = Callable[[str, str], None]
+"""Told that a broker will get a bundle, by their names, so that the filters count it there."""
+
 MOST_LOAD = 1e6
 MOST_TRAFFIC = 1e18
 """Beyond these a figure is taken for a mistake of who measured it."""
+
+MOST_NAMED = 50
+"""Bundles of one broker that are named at most among those left alone: a decision has to fit into one record."""
 
 SLACK = 1e-9
 """Share of the target by which rounding may go beyond it."""
@@ -126,42 +132,72 @@ class Cargo(NamedTuple):
 
 
 class Bundles:
-    """Which bundles may move, asked about as late as possible, and each question once."""
+    """Which bundles may move, asked about as late as possible, and each question once.
 
-    def __init__(self, cluster: Cluster, settings: TransferSettings, can_take: CanTake | None) -> None:
+    Attributes:
+        left: Why a bundle was left alone; of each broker the heaviest, and not all of a long list.
+    """
+
+    def __init__(
+        self, cluster: Cluster, settings: TransferSettings, can_take: CanTake | None, book: Book | None
+    ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._can_take = can_take
+        self._book = book
         self._cargo: dict[str, list[Cargo]] = {}
         self._answers: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._bound = WithPolicies(cluster)
         self.left: dict[str, Left] = {}
 
     def cargo(self, broker: str) -> list[Cargo]:
-        """Bundles of a broker that could go somewhere, with their traffic."""
+        """Bundles of a broker that could go somewhere, with their traffic, heaviest first."""
         if broker not in self._cargo:
             self._cargo[broker] = self._find(broker)
         return self._cargo[broker]
 
-    def may_go(self, bundle: Bundle, destination: str) -> bool:
-        """Whether pins and filters let it go there; a filter that fails says no."""
+    def why_not(self, bundle: Bundle, destination: str) -> tuple[str, str] | None:
+        """Why pins and filters do not let a bundle go there, as a word and a sentence; a filter that fails says no."""
         key = (bundle.name, destination)
         if key not in self._answers:
             self._answers[key] = self._refusal(bundle, destination)
         refusal = self._answers[key]
         if refusal is not None:
             self.left[bundle.name] = Left(bundle.name, *refusal)
-        return refusal is None
+        return refusal
+
+    def book(self, bundle: Bundle, destination: str) -> None:
+        """From now on filters count it there; what they said before holds no more."""
+        if self._book is not None:
+            self._book(destination, bundle.name)
+            self._answers.clear()
+
+    def stayed(self, cargo: Sequence[Cargo], target: float, given: float) -> None:
+        """Name bundles that nothing else kept: too heavy for a target, or not needed once so much had been given."""
+        for one in cargo[:MOST_NAMED]:
+            if one.load > target * (1 + SLACK):
+                found = Left(one.bundle.name, "too-heavy", f"{one.load:.0f} B/s are more than the {target:.0f} to give")
+            elif given > 0:
+                found = Left(one.bundle.name, "enough", f"{given:.0f} of the {target:.0f} B/s to give go without it")
+            else:
+                continue
+            self.left.setdefault(one.bundle.name, found)
 
     def _find(self, broker: str) -> list[Cargo]:
-        found = []
+        found: list[Cargo] = []
+        stay: list[tuple[Cargo, str]] = []
         for bundle in self._cluster.bundles_of.get(broker, ()):
-            trouble = self._why_it_stays(bundle)
-            if trouble is None and bundle.stats is not None:
-                found.append(Cargo(bundle, bundle.stats.msg_throughput))
-            elif trouble is not None:
-                self.left[bundle.name] = Left(bundle.name, *trouble)
-        return found
+            word = self._word(bundle)
+            load = 0.0 if bundle.stats is None else bundle.stats.msg_throughput
+            if word is None:
+                found.append(Cargo(bundle, load))
+            else:
+                stay.append((Cargo(bundle, load), word))
+        if len(stay) > MOST_NAMED:
+            stay.sort(key=lambda one: (-one[0].load if one[0].load > 0 else 0.0, one[0].bundle.name))
+        for one, word in stay[:MOST_NAMED]:
+            self.left[one.bundle.name] = Left(one.bundle.name, word, self._sentence(one.bundle, word))
+        return sorted(found, key=lambda one: (-one.load, one.bundle.name))
 
     def _refusal(self, bundle: Bundle, destination: str) -> tuple[str, str] | None:
         pins = self._cluster.policies.pins
@@ -174,22 +210,65 @@ class Bundles:
             return "filter-failed", f"whether {destination} may take it cannot be told: {error!r}"
         return None if why is None else ("filtered", f"{destination} may not take it: {why}")
 
-    def _why_it_stays(self, bundle: Bundle) -> tuple[str, str] | None:
+    def _word(self, bundle: Bundle) -> str | None:
+        """Why a bundle stays wherever it is; None if it may move."""
         if bundle.in_flight:
-            return "in-flight", "it is on its way or being split"
+            return "in-flight"
         if bundle.namespace in self._cluster.policies.excluded:
-            return "excluded", f"{bundle.namespace} is never shed"
+            return "excluded"
         if not self._settings.shed_with_policies and bundle.namespace in self._bound:
-            return "policies", f"{bundle.namespace} has an isolation policy or an anti-affinity group"
+            return "policies"
         age_s = self._cluster.recent.bundles.get(bundle.name)
         if age_s is not None and not age_s > self._settings.grace_s:
-            return "recently-moved", f"moved {age_s:.0f} s ago, stays put for {self._settings.grace_s:.0f} s"
-        if bundle.stats is None:
-            return "no-stats", "its owner does not report it"
-        traffic = (bundle.stats.msg_throughput_in, bundle.stats.msg_throughput_out)
-        if not all(0 <= figure <= MOST_TRAFFIC for figure in traffic):
-            return "bad-load", f"traffic {traffic[0]} in, {traffic[1]} out"
-        return None if sum(traffic) else ("no-traffic", "moving it changes nothing")
+            return "recently-moved"
+        stats = bundle.stats
+        if stats is None:
+            return "no-stats"
+        if not (0 <= stats.msg_throughput_in <= MOST_TRAFFIC and 0 <= stats.msg_throughput_out <= MOST_TRAFFIC):
+            return "bad-load"
+        return None if stats.msg_throughput > 0 else "no-traffic"
+
+    def _sentence(self, bundle: Bundle, word: str) -> str:
+        stats = bundle.stats
+        if word == "recently-moved":
+            age_s = self._cluster.recent.bundles[bundle.name]
+            return f"moved {age_s:.0f} s ago, stays put for {self._settings.grace_s:.0f} s"
+        if word == "bad-load" and stats is not None:
+            return f"traffic {stats.msg_throughput_in} in, {stats.msg_throughput_out} out cannot be"
+        return {
+            "in-flight": "it is on its way or being split",
+            "excluded": f"{bundle.namespace} is never shed",
+            "policies": f"{bundle.namespace} has an isolation policy or an anti-affinity group",
+            "no-stats": "its owner does not report it",
+        }.get(word, "moving it changes nothing")
+
+
+class Way:
+    """The way to a destination, for bundles of one other broker.
+
+    After `patience` times no from the filters, the rest is not asked about any more: filters cost more than all else here.
+    """
+
+    def __init__(self, bundles: Bundles, destination: str, patience: int) -> None:
+        self._bundles = bundles
+        self._destination = destination
+        self._patience = patience
+
+    def is_open(self, bundle: Bundle) -> bool:
+        """Whether pins and filters let it go."""
+        if self._patience < 1:
+            return False
+        refusal = self._bundles.why_not(bundle, self._destination)
+        if refusal is not None:
+            self._patience -= refusal[0] != "pinned"
+        return refusal is None
+
+    def take(self, bundle: Bundle) -> bool:
+        """The same, and it goes if it may."""
+        if not self.is_open(bundle):
+            return False
+        self._bundles.book(bundle, self._destination)
+        return True
 
 
 class WithPolicies:
@@ -240,64 +319,58 @@ class Aim:
     swap: bool
 
 
-def exchange(
-    mine: Sequence[Cargo],
-    theirs: Callable[[], Sequence[Cargo]],
-    aim: Aim,
-    may_go: Callable[[Bundle], bool],
-    may_come: Callable[[Bundle], bool],
-) -> Exchange:
+def exchange(mine: Sequence[Cargo], theirs: Callable[[], Sequence[Cargo]], aim: Aim, there: Way, back: Way) -> Exchange:
     """Find one.
 
     Heavy bundles are tried before light ones, so few are moved. If that brings too little, one bundle that is too heavy
     by itself goes as well, against bundles of the other broker that make up for it.
 
     Args:
-        mine: Bundles of the source that could go.
-        theirs: Gives the bundles of the destination that could come back; called only if a swap is looked for.
-        may_go: Whether policies let a bundle go; asked only about bundles that fit.
-        may_come: The same of those that would come back.
+        mine: Bundles of the source that could go, heaviest first.
+        theirs: Gives the bundles of the destination that could come back, heaviest first; called only if a swap is looked for.
+        there: Asked only about bundles that fit.
     """
     slack = aim.target * SLACK
     going: list[Cargo] = []
     moved, heavy = 0.0, []
-    for cargo in sorted(mine, key=lambda one: (-one.load, one.bundle.name)):
+    for cargo in mine:
         if cargo.load > aim.target + slack - moved:
             heavy.append(cargo)
-        elif len(going) < min(aim.most, aim.most_going) and may_go(cargo.bundle):
+        elif len(going) < min(aim.most, aim.most_going) and there.take(cargo.bundle):
             going.append(cargo)
             moved += cargo.load
     if aim.swap and moved < aim.enough * aim.target and len(going) < min(aim.most - 1, aim.most_going):
-        found = _swap(heavy, theirs(), aim, len(going), moved, may_go, may_come)
-        if found is not None:
+        found = _swap(heavy, theirs(), aim, len(going), moved, there, back)
+        # What was open alone may not be together: whoever is refused now ends the swap.
+        if found is not None and all(
+            way.take(one.bundle) for way, part in ((there, found.going), (back, found.back)) for one in part
+        ):
             return Exchange((*going, *found.going), found.back)
     return Exchange(tuple(going))
 
 
 def _swap(
-    heavy: Sequence[Cargo],
-    theirs: Sequence[Cargo],
-    aim: Aim,
-    taken: int,
-    moved: float,
-    may_go: Callable[[Bundle], bool],
-    may_come: Callable[[Bundle], bool],
+    heavy: Sequence[Cargo], theirs: Sequence[Cargo], aim: Aim, taken: int, moved: float, there: Way, back: Way
 ) -> Exchange | None:
     """The swap that brings most of what is still missing, and among equals the one of fewest bundles."""
-    light_first = sorted(theirs, key=lambda one: (one.load, one.bundle.name))
+    light_first = sorted(theirs, key=_by_weight)
     loads = [cargo.load for cargo in light_first]
     rest, slack = aim.target - moved, aim.target * SLACK
     best, best_key = None, (0.0, 0)
-    for cargo in reversed(heavy):
+    for cargo in sorted(heavy, key=_by_weight):
         least, most = cargo.load - rest - slack, cargo.load - aim.enough * rest
-        back = _make_up(light_first, loads, least, most, aim.most - taken - 1, may_come)
-        if back is None:
+        returns = _make_up(light_first, loads, least, most, aim.most - taken - 1, back)
+        if returns is None:
             continue
-        one = Exchange((cargo,), back)
-        key = (-one.net, len(back))
-        if (best is None or key < best_key) and may_go(cargo.bundle):
+        one = Exchange((cargo,), returns)
+        key = (-one.net, len(returns))
+        if (best is None or key < best_key) and there.is_open(cargo.bundle):
             best, best_key = one, key
     return best
+
+
+def _by_weight(cargo: Cargo) -> tuple[float, str]:
+    return cargo.load, cargo.bundle.name
 
 
 def _make_up(
@@ -306,13 +379,13 @@ def _make_up(
     least: float,
     most: float,
     slots: int,
-    may_come: Callable[[Bundle], bool],
+    way: Way,
 ) -> tuple[Cargo, ...] | None:
     """Bundles that together have from `least` to `most`: one if possible, else the heaviest that still fit, one by one."""
     if slots < 1:
         return None
     for place in range(bisect_left(loads, least), bisect_right(loads, most)):
-        if may_come(light_first[place].bundle):
+        if way.is_open(light_first[place].bundle):
             return (light_first[place],)
     back: list[Cargo] = []
     total, place = 0.0, len(loads)
@@ -320,7 +393,7 @@ def _make_up(
         place = min(place, bisect_right(loads, most - total)) - 1
         if place < 0:
             return None
-        if may_come(light_first[place].bundle):
+        if way.is_open(light_first[place].bundle):
             back.append(light_first[place])
             total += loads[place]
             if total >= least:

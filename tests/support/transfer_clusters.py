@@ -1,0 +1,89 @@
+"""Small clusters for TransferShedder, written as tables: a load from 0 to 1 and the bundles' MB/s of each broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleStats
+from loaddata.usage import ResourceUsage
+from shedders.cluster import Broker, Bundle, Cluster
+from shedders.plan import Plan
+from shedders.transfer import TransferSettings, TransferShedder
+from shedders.transfer_pairs import Book, CanTake
+
+MB = 1_000_000.0
+NOW_MS = 1_700_000_000_000
+
+Row = tuple[float, Sequence[float]]
+
+
+def key(broker: str, place: int) -> str:
+    """Name of a broker's bundle, by its place in the table."""
+    return f"acme/{broker}/0x{place:08x}_0x{place + 1:08x}"
+
+
+def report(load: float, traffic: float, **changes: Any) -> BrokerLoad:
+    """A report of this moment."""
+    plain = BrokerLoad(
+        cpu=ResourceUsage(load * 100, 100),
+        msg_throughput_in=traffic,
+        weighted_max_ema=load,
+        msg_throughput_ema=traffic,
+        updated_at_ms=NOW_MS - 1000,
+        reported_at_ms=NOW_MS - 1000,
+    )
+    return replace(plain, **changes)
+
+
+def cluster(rows: Mapping[str, Row], **changes: Any) -> Cluster:
+    """A cluster in which every broker serves its bundles and reports all of them, in the order given."""
+    brokers, bundles = {}, {}
+    for name, (load, shares) in rows.items():
+        brokers[name] = Broker(name, report(load, sum(shares) * MB), load_age_s=1.0)
+        for place, share in enumerate(shares):
+            stats = BundleStats(msg_throughput_in=share * MB)
+            bundles[key(name, place)] = Bundle(key(name, place), owner=name, stats=stats, rank=place)
+    return replace(Cluster(brokers, bundles, now_ms=NOW_MS), **changes)
+
+
+def with_broker(found: Cluster, name: str, **changes: Any) -> Cluster:
+    """The same with one broker changed."""
+    return replace(found, brokers={**found.brokers, name: replace(found.brokers[name], **changes)})
+
+
+def with_report(found: Cluster, name: str, **changes: Any) -> Cluster:
+    """The same with one broker's report changed."""
+    load = found.brokers[name].load
+    assert load is not None
+    return with_broker(found, name, load=replace(load, **changes))
+
+
+def with_bundle(found: Cluster, name: str, **changes: Any) -> Cluster:
+    """The same with one bundle changed."""
+    return replace(found, bundles={**found.bundles, name: replace(found.bundles[name], **changes)})
+
+
+def decide(
+    found: Cluster,
+    memory: Mapping[str, Any] | None = None,
+    *,
+    can_take: CanTake | None = None,
+    book: Book | None = None,
+    **settings: Any,
+) -> Plan:
+    """One decision; it acts at once unless told otherwise."""
+    made = TransferSettings(**{"hit_threshold": 0, **settings})
+    return TransferShedder(made, can_take, book).plan(found, memory or {})
+
+
+def moves(plan: Plan) -> list[tuple[str, str, str | None]]:
+    """What goes from where to where, sorted."""
+    return sorted((move.bundle, move.source, move.destination) for move in plan.moves)
+
+
+def words(plan: Plan) -> dict[str, str]:
+    """Why each was left alone."""
+    return {left.name: left.reason for left in plan.left}
