@@ -13,11 +13,16 @@ from typing import Any
 
 from shedders.booked_moves import Booked, adjusted, arrived, on_the_way
 from shedders.cluster import Cluster
+from shedders.cuts import children
 from shedders.errors import StrategyFailedError
-from shedders.moved import EVERY_S, after_moves
+from shedders.moved import EVERY_S, after_moves, after_splits
 from shedders.placing import Pipeline
-from shedders.plan import Move, Placed, Plan
+from shedders.plan import Move, Placed, Plan, SplitPlan
 from shedders.registry import SheddingMaker
+from shedders.split_settings import SplitSettings
+from shedders.split_when import SplitWhen
+from shedders.strategy import SplitAlgorithm
+from statechannel.errors import StateChannelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,69 @@ def place_all(
             going.setdefault(answer.broker, []).append(name)
     pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
     return placed
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDecision:
+    """One look at all bundles.
+
+    Attributes:
+        splits: Those to split in order, then those left whole.
+        why: Why nothing was looked at; None if it was.
+        memory: What the next look is given.
+    """
+
+    cluster: Cluster
+    splits: Sequence[SplitPlan]
+    why: str | None
+    memory: Mapping[str, Any]
+
+
+def run_splits(
+    cluster: Cluster,
+    settings: SplitSettings,
+    algorithm: SplitAlgorithm,
+    memory: Mapping[str, Any],
+    *,
+    cycles: int = 1,
+    every_s: float = EVERY_S,
+) -> Iterator[SplitDecision]:
+    """Look again and again: memory is carried on, and each look's splits are made before the next (`after_splits`).
+
+    Raises:
+        StrategyFailedError: What is remembered cannot be held by JSON.
+    """
+    for _ in range(cycles):
+        found = SplitWhen(settings, algorithm).plan(cluster, memory)
+        memory = carried("split", algorithm.name, found.memory)
+        yield SplitDecision(cluster, found.plans, found.why, memory)
+        cluster = after_splits(cluster, found.plans, every_s=every_s)
+
+
+def split_named(cluster: Cluster, bundles: Iterable[str], algorithm: SplitAlgorithm) -> SplitDecision:
+    """Where bundles would be cut that somebody asks for, whether they are over a limit or not.
+
+    Args:
+        bundles: Names of bundles of the cluster.
+
+    Raises:
+        StrategyFailedError: The algorithm raises what is not meant for people.
+    """
+    found = []
+    for name in bundles:
+        bundle = cluster.bundles[name]
+        try:
+            positions = list(algorithm.positions(bundle))
+            if positions:
+                children(bundle, positions)
+        except StateChannelError as error:
+            found.append(SplitPlan(name, (), "algorithm-failed", str(error)))
+            continue
+        except Exception as error:
+            raise StrategyFailedError("split", algorithm.name, f"fails: {error!r}") from error
+        reason, why = ("Admin", "asked for") if positions else ("no-positions", f"{algorithm.name} finds no place")
+        found.append(SplitPlan(name, positions, reason, why))
+    return SplitDecision(cluster, found, None, {})
 
 
 def carried(kind: str, strategy: str, memory: Mapping[str, Any]) -> dict[str, Any]:

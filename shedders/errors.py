@@ -7,6 +7,9 @@ from difflib import get_close_matches
 
 from statechannel.errors import StateChannelError
 
+BAD_SETTINGS = 8
+"""Exit code: the same as for other settings (`statechannel.cli.exit_codes`)."""
+
 
 class UnknownStrategyError(StateChannelError):
     """No strategy of that name is installed."""
@@ -14,7 +17,12 @@ class UnknownStrategyError(StateChannelError):
     def __init__(self, kind: str, name: str, known: Sequence[str]) -> None:
         near = get_close_matches(name, known, 1)
         meant = f"did you mean {near[0]}? " if near else ""
-        super().__init__(f"no {kind} strategy `{name}`", hint=f"{meant}There are: {', '.join(known) or 'none'}.")
+        word = kind.removeprefix("shedders.")
+        super().__init__(
+            f"there is no {word}{' ' if word else ''}strategy `{name}`",
+            hint=f"{meant}There are: {', '.join(known) or 'none'}.",
+            exit_code=BAD_SETTINGS,
+        )
 
 
 class StrategyFailedError(StateChannelError):
@@ -22,5 +30,6 @@ class StrategyFailedError(StateChannelError):
 
     def __init__(self, kind: str, name: str, why: str) -> None:
         super().__init__(
-            f"{kind} strategy `{name}` {why}", hint="Mend or remove that package, or choose another strategy."
+            f"{kind.removeprefix('shedders.')} strategy `{name}` {why}",
+            hint="Mend or remove that package, or choose another strategy.",
         )

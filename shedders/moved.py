@@ -6,13 +6,15 @@ What a dry run of several cycles assumes (design/snapshot.md):
 * Rates and counts of the two brokers change by that traffic. CPU and direct memory follow the bundle's share of the source's
   bytes in both directions, bandwidths its share in each; heap memory stays. Usage moves in its own unit, so that a broker with
   another limit feels it in proportion. The moving averages move by the same share at once, as TransferShedder reckons.
-* Then `every_s` passes: reports are renewed (their age at the next decision is the same), ages of recent moves grow.
+* A bundle that is split leaves its children on the same broker (`shedders.offspring`).
+* Then `every_s` passes: reports are renewed (their age at the next decision is the same), ages of recent moves grow, and what was
+  only estimated is measured.
 * Each broker that gave or got names its top bundles anew: as many as the broker that named most of them, the lightest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import floor
 
@@ -20,7 +22,8 @@ from loaddata.broker_load import BrokerLoad
 from loaddata.bundle_load import BundleStats, MessageAverage
 from loaddata.usage import ResourceUsage
 from shedders.cluster import Broker, Bundle, Cluster, RecentMoves
-from shedders.plan import Move
+from shedders.offspring import with_children
+from shedders.plan import Move, SplitPlan
 
 EVERY_S = 60.0
 """Upstream's interval between two decisions (`loadBalancerSheddingIntervalMinutes`)."""
@@ -69,10 +72,29 @@ def after_moves(cluster: Cluster, moves: Iterable[Move], *, every_s: float = EVE
         moved.append(move.bundle)
         touched |= {move.source, move.destination}
     _rank_anew(bundles, touched)
+    return _renewed(replace(cluster, brokers=brokers, bundles=bundles), moved, touched, every_s)
+
+
+def after_splits(cluster: Cluster, splits: Iterable[SplitPlan], *, every_s: float = EVERY_S) -> Cluster:
+    """The cluster before the next decision, if these splits are made now; children stay where their parent was."""
+    cut = [split for split in splits if split.positions and split.bundle in cluster.bundles]
+    split_up = with_children(cluster, cut)
+    bundles = dict(split_up.bundles)
+    _rank_anew(bundles, {owner for split in cut if (owner := cluster.bundles[split.bundle].owner) is not None})
+    return _renewed(replace(split_up, bundles=bundles), (), (), every_s)
+
+
+def _renewed(cluster: Cluster, moved: Iterable[str], touched: Iterable[str], every_s: float) -> Cluster:
+    """Time passes, and everybody reports."""
+    measured = {
+        name: replace(one, estimated=False)
+        for name, one in cluster.bundles.items()
+        if one.estimated and one.stats is not None
+    }
     return replace(
         cluster,
-        brokers={name: _later(one, every_s) for name, one in brokers.items()},
-        bundles=bundles,
+        brokers={name: _later(one, every_s) for name, one in cluster.brokers.items()},
+        bundles={**cluster.bundles, **measured} if measured else cluster.bundles,
         recent=_recent(cluster.recent, moved, touched, every_s),
         now_ms=cluster.now_ms + round(every_s * 1000),
     )
@@ -163,7 +185,7 @@ def _later(broker: Broker, every_s: float) -> Broker:
     )
 
 
-def _recent(recent: RecentMoves, moved: Sequence[str], touched: set[str], every_s: float) -> RecentMoves:
+def _recent(recent: RecentMoves, moved: Iterable[str], touched: Iterable[str], every_s: float) -> RecentMoves:
     def aged(ages: Mapping[str, float], now: Iterable[str]) -> dict[str, float]:
         found = {name: age_s + every_s for name, age_s in ages.items()}
         return found | dict.fromkeys(sorted(now), every_s)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from shedders.dry_run import Checked, Decision
-from shedders.plan import Left, Placed, SplitPlan
+from shedders.cuts import children
+from shedders.dry_run import Checked, Decision, SplitDecision
+from shedders.plan import Left, Placed
 
 FORMAT = 1
 
@@ -133,8 +134,10 @@ class SplitCycle(DocumentPart):
     """One look at all bundles."""
 
     cycle: int = Field(ge=1)
-    splits: list[SplitPart]
-    memory: dict[str, JsonValue]
+    now_ms: int
+    why: str | None = Field(description="Why nothing was looked at; null if it was.")
+    splits: list[SplitPart] = Field(description="Those to split in order, then those left whole.")
+    memory: dict[str, JsonValue] = Field(description="What the next look is given.")
 
 
 PlanDocument = Annotated[ShedPlan | PlacePlan | SplitPlanDocument, Field(discriminator="kind")]
@@ -194,12 +197,22 @@ def placed_part(placed: Placed) -> PlacedPart:
     )
 
 
-def split_part(split: SplitPlan, children: Sequence[str]) -> SplitPart:
-    """A split as the document has it."""
-    return SplitPart(
-        bundle=split.bundle,
-        positions=list(split.positions),
-        children=list(children),
-        reason=split.reason,
-        why=split.why,
+def split_cycle(number: int, decision: SplitDecision) -> SplitCycle:
+    """One look at all bundles as the document has it."""
+    bundles = decision.cluster.bundles
+    return SplitCycle(
+        cycle=number,
+        now_ms=decision.cluster.now_ms,
+        why=decision.why,
+        splits=[
+            SplitPart(
+                bundle=one.bundle,
+                positions=list(one.positions),
+                children=list(children(bundles[one.bundle], one.positions)) if one.positions else [],
+                reason=one.reason,
+                why=one.why,
+            )
+            for one in decision.splits
+        ],
+        memory=dict(decision.memory),
     )

@@ -22,7 +22,8 @@ class Profile:
     Attributes:
         about: What it is for.
         strategies: Name of the strategy of each kind.
-        settings: By kind and strategy, where they differ from the strategy's defaults.
+        settings: By kind and strategy, where they differ from the strategy's defaults; kind `parts` has the settings of the
+            `filters` and of when to split (`splitting`).
     """
 
     name: str
@@ -51,10 +52,79 @@ def profile(name: str) -> Profile:
     return PROFILES[name]
 
 
+_UPSTREAM: Mapping[str, Any] = {"upstream": True}
+
 DEFAULT = Profile(
     "default",
-    "Ours: transfers as PIP-192 meant them, with its defects mended.",
-    {"shedding": "transfer", "placement": "least_resource_usage", "split": "range_equally_divide"},
+    "Ours: transfers as PIP-192 meant them, placement by usage, splits in the middle; upstream's defects mended.",
+    {"shedding": "transfer", "placement": "least-resource-usage", "split": "range-equally-divide"},
 )
 
-PROFILES: Mapping[str, Profile] = {one.name: one for one in (DEFAULT,)}
+UPSTREAM_DEFAULTS = Profile(
+    "upstream-defaults",
+    "Pulsar 4.x as it is installed: its modular load manager with the defaults of broker.conf, defects included.",
+    {"shedding": "threshold", "placement": "least-long-term-rate", "split": "range-equally-divide"},
+    {
+        "shedding": {"threshold": _UPSTREAM},
+        "placement": {"least-long-term-rate": _UPSTREAM},
+        "parts": {
+            "filters": {"upstream": True, "generation": "modular", "failure_domains": False, "fewest_bundles": True},
+            # BundleSplitterTask: long-term averages, at once, as many as there are.
+            "splitting": {
+                "upstream": True,
+                "measure": "long",
+                "hit_threshold": 0,
+                "max_per_cycle": 0,
+                "unload_children": True,
+            },
+        },
+    },
+)
+
+UPSTREAM_EXTENSIBLE = Profile(
+    "upstream-extensible",
+    "Pulsar 4.x with ExtensibleLoadManagerImpl and the defaults of broker.conf, defects included.",
+    {"shedding": "transfer", "placement": "least-resource-usage", "split": "range-equally-divide"},
+    {
+        "shedding": {"transfer": _UPSTREAM},
+        "placement": {"least-resource-usage": _UPSTREAM},
+        "parts": {
+            "filters": {"upstream": True, "generation": "extensible", "failure_domains": False},
+            "splitting": {"upstream": True, "unload_children": True},
+        },
+    },
+)
+
+PRODUCTION = Profile(
+    "production",
+    "For brokers that share their machines with bookies: by traffic, not by the machines' usage; few and large steps; small "
+    "bundles. The recommendation of a production report, on our mended strategies.",
+    {"shedding": "uniform", "placement": "least-long-term-rate", "split": "flow-or-qps-equally-divide"},
+    {
+        "shedding": {
+            "uniform": {
+                "max_rate_difference_percent": 50.0,
+                "max_throughput_ratio": 4.0,
+                "max_bundles_per_cycle": 5,
+                "max_unload_share": 0.5,
+            }
+        },
+        # Usage of machines that others use, too, keeps no broker from getting bundles.
+        "placement": {"least-long-term-rate": {"overloaded_percent": 120.0}},
+        "split": {"flow-or-qps-equally-divide": {"max_msg_rate": 10_000, "max_bandwidth_mib": 100}},
+        "parts": {
+            "splitting": {
+                "max_bundles": 512,
+                "max_topics": 100,
+                "max_sessions": 1000,
+                "max_msg_rate": 10_000,
+                "max_bandwidth_mib": 100,
+                "unload_children": False,
+            }
+        },
+    },
+)
+
+PROFILES: Mapping[str, Profile] = {
+    one.name: one for one in (DEFAULT, UPSTREAM_DEFAULTS, UPSTREAM_EXTENSIBLE, PRODUCTION)
+}

@@ -13,12 +13,9 @@ from pydantic import ValidationError
 
 from shedders import strategy as ports
 from shedders.cluster import Bundle
-from shedders.errors import StrategyFailedError
+from shedders.errors import BAD_SETTINGS, StrategyFailedError
 from shedders.strategy import Placing, Shedding, SplitAlgorithm, StrategySettings
 from statechannel.errors import StateChannelError
-
-BAD_SETTINGS = 8
-"""Exit code: the same as for other settings (`statechannel.cli.exit_codes`)."""
 
 Made = TypeVar("Made", bound=StrategySettings)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from shedders.cuts import algorithm_name
 from shedders.filter_rules import FilterSettings
 from shedders.placing import Pipeline
 from shedders.profiles import profile as profile_of
@@ -15,8 +16,8 @@ from shedders.registry import Made, SheddingMaker, find, made, parse_flags, sett
 from shedders.snapshot import Snapshot
 from shedders.strategy import StrategySettings
 
-FILTERS = "filters"
-AROUND = ("placement", FILTERS, "splitting")
+FILTERS, SPLITTING = "filters", "splitting"
+AROUND = ("placement", FILTERS, SPLITTING)
 """What stands around a strategy and can be set beside it: `--set filters.max_topics=100`."""
 
 
@@ -88,6 +89,7 @@ def choose(
         StrategySettingsError: It does not take these settings.
     """
     base = profile_of(profile or snapshot.profile)
+    name = name and (algorithm_name(name) if kind == "split" else name)
     wanted = name or (None if profile else getattr(snapshot.strategies, kind)) or base.strategies[kind]
     found = find(kind, wanted)
     merged = {**_values(snapshot, kind, wanted, profile), **(values or {})}

@@ -89,6 +89,15 @@ def plan(
 def _asked(cluster: Cluster, names: list[str]) -> list[str]:
     if not names:
         return sorted(name for name, one in cluster.bundles.items() if one.owner is None and not one.in_flight)
+    return known_bundles(cluster, names)
+
+
+def known_bundles(cluster: Cluster, names: list[str]) -> list[str]:
+    """The names, if they are all bundles of the cluster.
+
+    Raises:
+        CommandError: One is not.
+    """
     for name in names:
         if name not in cluster.bundles:
             raise CommandError(

@@ -1,0 +1,115 @@
+"""`statechannel split plan`; everything else is `statechannel split` as it was (`statechannel.cli.split`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from shedders.cli.options import CyclesOption, EveryOption, ProfileOption, SetOption, SnapshotOption, looking, tell
+from shedders.cli.place import known_bundles
+from shedders.cli.source import snapshot_from
+from shedders.dry_run import SplitDecision, run_splits, split_named
+from shedders.moved import EVERY_S
+from shedders.plan_document import SplitPlanDocument, split_cycle
+from shedders.registry import made
+from shedders.selection import SPLITTING, Flags, choose, dumped, part_settings
+from shedders.snapshot_cluster import cluster_of
+from shedders.snapshot_remarks import remarks
+from shedders.split_settings import SplitSettings
+from statechannel.cli.options import Connect, OutputAs
+from statechannel.cli.output import Output, moment, print_json, print_table, stdout
+from statechannel.cli.split import app as split_app
+
+PLAN = "plan"
+
+
+class PlanOrBundle(TyperGroup):
+    """`split plan ...` is a command of its own; with anything else, `split` is the command that asks the brokers."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the one or of the other."""
+        if args[:1] == [PLAN]:
+            return super().make_context(info_name, args, parent, **extra)
+        command = typer.main.get_command(split_app)
+        command.name = self.name
+        command.epilog = "Which bundles should be split: `statechannel split plan --help`."
+        return command.make_context(info_name, args, parent, **extra)
+
+
+app = typer.Typer(
+    cls=PlanOrBundle, add_completion=False, rich_markup_mode=None, help="Split a bundle; `split plan`: which should be."
+)
+
+
+@app.callback()
+def group() -> None:
+    """Split a bundle; `split plan`: which should be."""
+
+
+@app.command(PLAN)
+@looking
+def plan(
+    connect: Connect,
+    snapshot: SnapshotOption,
+    bundles: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[BUNDLE...]", help="Where these would be cut, whether they should be or not."),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option("--algorithm", "-a", metavar="NAME", help="Default: the snapshot's, else the profile's."),
+    ] = None,
+    profile: ProfileOption = None,
+    settings: SetOption = None,
+    cycles: CyclesOption = 1,
+    every: EveryOption = EVERY_S,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Show which bundles would be split, and where, without splitting them."""
+    source = snapshot_from(snapshot, connect)
+    flags = Flags.parse(settings or ())
+    chosen = choose(source, "split", name=algorithm, profile=profile, values=flags.own)
+    when = part_settings(source, SPLITTING, SplitSettings, profile=profile, values=flags.around[SPLITTING])
+    cluster = cluster_of(source)
+    odd = remarks(source, cluster)
+    cutter = made("split", chosen.found, chosen.settings)
+    if bundles:
+        found: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
+    else:
+        memory = source.memory.parts.get(SPLITTING, {})
+        found = list(run_splits(cluster, when, cutter, memory, cycles=cycles, every_s=every))
+    parts = [split_cycle(number, one) for number, one in enumerate(found, 1)]
+    if output is Output.JSON:
+        document = SplitPlanDocument(
+            algorithm=chosen.name,
+            profile=chosen.profile,
+            settings=chosen.told,
+            splitting=dumped(when),
+            remarks=odd,
+            every_s=every,
+            cycles=parts,
+        )
+        print_json(document.model_dump())
+        return
+    tell(odd)
+    for part in parts:
+        if part.cycle > 1:
+            stdout().print()
+        at = f" at {moment(part.now_ms)}" if part.now_ms else ""
+        print_table(
+            ("bundle", "cut at", "reason", "why"),
+            [
+                (
+                    one.bundle,
+                    ", ".join(f"0x{place:08x}" for place in one.positions) or "left whole",
+                    one.reason,
+                    one.why,
+                )
+                for one in part.splits
+            ],
+            title=f"cycle {part.cycle} of {chosen.name}{at}",
+            empty=part.why or "no bundle is over a limit",
+        )

@@ -1,0 +1,163 @@
+"""`statechannel strategy list|show|check`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from pydantic_core import PydanticUndefined
+from rich.text import Text
+
+from shedders.conformance import Finding, conform
+from shedders.errors import StrategyFailedError, UnknownStrategyError
+from shedders.profiles import PROFILES
+from shedders.registry import KINDS, find
+from shedders.strategy import available
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.options import OutputAs
+from statechannel.cli.output import Output, print_json, print_table, stdout
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Installed strategies: list, show, check.")
+
+KindOption = Annotated[
+    str | None, typer.Option("--kind", metavar="KIND", help="shedding, placement or split, where a name has several.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One entry point.
+
+    Attributes:
+        about: First line of its docstring.
+        trouble: Why it cannot be used; None if it can.
+    """
+
+    kind: str
+    name: str
+    origin: str
+    about: str
+    trouble: str | None
+
+
+@app.callback()
+def group() -> None:
+    """Installed strategies: list, show, check."""
+
+
+@app.command("list")
+def list_(output: OutputAs = Output.TABLE) -> None:
+    """List the strategies of each kind, and the profiles."""
+    found = [_installed(kind, name) for kind, one in KINDS.items() for name in available(one.group)]
+    if output is Output.JSON:
+        strategies = [
+            {"kind": one.kind, "name": one.name, "origin": one.origin, "about": one.about, "trouble": one.trouble}
+            for one in found
+        ]
+        profiles = [
+            {"name": one.name, "about": one.about, "strategies": dict(one.strategies), "settings": one.settings}
+            for one in PROFILES.values()
+        ]
+        print_json({"strategies": strategies, "profiles": profiles})
+        return
+    print_table(
+        ("kind", "name", "from", "about"),
+        [
+            (one.kind, one.name, one.origin, one.about if one.trouble is None else f"unusable: {one.trouble}")
+            for one in found
+        ],
+        empty="no strategy is installed",
+    )
+    stdout().print()
+    print_table(
+        ("profile", *KINDS, "about"),
+        [(one.name, *(one.strategies[kind] for kind in KINDS), one.about) for one in PROFILES.values()],
+    )
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
+) -> None:
+    """Show what a strategy does, and its settings."""
+    kinds = _kinds_of(name, kind)
+    found = [(one, find(one, name)) for one in kinds]
+    if output is Output.JSON:
+        print_json(
+            {
+                "name": name,
+                "kinds": kinds,
+                "about": inspect.getdoc(found[0][1]) or "",
+                "settings": found[0][1].Settings.model_json_schema(),
+            }
+        )
+        return
+    for number, (one, strategy) in enumerate(found):
+        if number and strategy is found[0][1]:
+            continue
+        stdout().print(Text(f"{name} ({', '.join(kinds) if strategy is found[0][1] else one})", style="bold"))
+        stdout().print(Text(inspect.getdoc(strategy) or "It says nothing of itself."))
+        stdout().print()
+        print_table(
+            ("setting", "default", "explained"),
+            [
+                (setting, _default(field), field.description)
+                for setting, field in strategy.Settings.model_fields.items()
+            ],
+            empty="it has no settings",
+        )
+
+
+@app.command()
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
+) -> None:
+    """Run a strategy through the conformance suite (design/writing-a-strategy.md)."""
+    findings = [finding for one in _kinds_of(name, kind) for finding in conform(one, name)]
+    failed = sum(not one.passed for one in findings)
+    if output is Output.JSON:
+        print_json({"name": name, "passed": not failed, "findings": [_fields(one) for one in findings]})
+    else:
+        print_table(("kind", "rule", "kept", "how"), [(one.kind, one.rule, one.passed, one.how) for one in findings])
+        stdout().print()
+        stdout().print(f"{failed} of {len(findings)} rules broken" if failed else f"all {len(findings)} rules kept")
+    if failed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _fields(finding: Finding) -> dict[str, Any]:
+    return {"kind": finding.kind, "rule": finding.rule, "passed": finding.passed, "how": finding.how}
+
+
+def _installed(kind: str, name: str) -> Installed:
+    origin = available(KINDS[kind].group)[name].value
+    try:
+        text = inspect.getdoc(find(kind, name)) or ""
+    except StrategyFailedError as error:
+        return Installed(kind, name, origin, "", str(error))
+    return Installed(kind, name, origin, text.partition("\n")[0], None)
+
+
+def _kinds_of(name: str, kind: str | None) -> Sequence[str]:
+    """Kinds under which a name is installed.
+
+    Raises:
+        UnknownStrategyError: None.
+    """
+    if kind is not None and kind not in KINDS:
+        raise UnknownStrategyError("kind of", kind, list(KINDS))
+    kinds = [one for one in KINDS if kind in (None, one) and name in available(KINDS[one].group)]
+    if not kinds:
+        known = sorted({one for each in KINDS if kind in (None, each) for one in available(KINDS[each].group)})
+        raise UnknownStrategyError(kind or "", name, known)
+    return kinds
+
+
+def _default(field: Any) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return "needed"
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
