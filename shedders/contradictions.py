@@ -2,7 +2,7 @@
 
 Nobody places or moves a bundle against them (the filters fail closed); this says why, before anybody waits for it. Kinds:
 
-* `unreadable`: a pattern of an isolation policy is no regular expression.
+* `unreadable`: a pattern of an isolation policy is no regular expression, or it names no brokers.
 * `nobody`: no registered broker satisfies all policies that speak of a bundle. The smallest set of them that has no broker
   in common is named: a pin, an isolation policy (or those that leave no shared broker), cordons, the kind of topics.
 * `unknown-broker`: a pin, or a cordon, names a broker that is not registered.
@@ -64,6 +64,9 @@ def contradictions(cluster: Cluster) -> Sequence[Contradiction]:
 
 def _unreadable(policies: Sequence[IsolationPolicy]) -> Iterator[Contradiction]:
     for policy in policies:
+        if not policy.primary and not policy.secondary:
+            why = f"isolation policy `{policy.name}` names no brokers; its namespaces get none"
+            yield Contradiction("unreadable", (_isolation(policy.name),), f"primary of `{policy.name}`", why, True)
         for part, patterns in (
             ("namespaces", policy.namespaces),
             ("primary", policy.primary),
@@ -178,12 +181,13 @@ def _too_few(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
         zone = isolation.zone(namespace)
         if zone is None or zone.policy is None or zone.broken is not None:
             continue
-        if len(zone.primary) < zone.min_available and not zone.secondary:
+        # None at all is said by `nobody`.
+        if 0 < len(zone.primary) < zone.min_available and not zone.secondary:
             why = (
                 f"policy `{zone.policy}` wants {zone.min_available} primaries, its patterns match {len(zone.primary)}, "
                 "and no secondary can help out"
             )
-            yield Contradiction("min-available", (_isolation(zone.policy),), namespace, why, not zone.primary)
+            yield Contradiction("min-available", (_isolation(zone.policy),), namespace, why, False)
 
 
 def _pin(name: str, broker: str) -> str:

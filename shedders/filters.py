@@ -126,6 +126,10 @@ class Filters:
 
     def cannot_leave(self, bundle: Bundle) -> str | None:
         """Why a bundle that is unloaded would come to no other broker; None if it would."""
+        if self.settings.upstream and self.settings.generation == "modular":
+            fault = self._upstream.cannot_leave(bundle, [name for name in self.cluster.broker_names if name not in self._gone])
+            if fault is not None:
+                return fault
         passed = self.passed(bundle)
         if any(name != bundle.owner for name in passed.names):
             return None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from shedders.anti_affinity import AntiAffinity
+from shedders.anti_affinity import AntiAffinity, worth_leaving
 from shedders.bookings import Bookings
 from shedders.cluster import Broker, Bundle, Cluster
 from shedders.filter_rules import FilterSettings, Passed, Removed, incapable, isolated, older_versions
@@ -48,6 +48,22 @@ class UpstreamFilters:
         if self._settings.generation == "modular":
             return self._modular(bundle, names)
         return self._extensible(bundle, names, shedding=shedding)
+
+    def cannot_leave(self, bundle: Bundle, names: Sequence[str]) -> str | None:
+        """Why the modular manager does not even look for another broker for a bundle; None if it does.
+
+        Args:
+            names: Brokers that are there, sorted.
+        """
+        outside = self._outside(bundle, names)
+        allowed = [name for name in names if name not in outside]
+        if not any(name != bundle.owner for name in allowed):
+            return "isolation leaves no other broker"
+        group = self._groups.group(bundle.namespace)
+        if group is not None and bundle.owner is not None:
+            if not worth_leaving(bundle.owner, allowed, self._groups.counts(group, bundle.namespace)):
+                return f"all brokers serve equally many namespaces of group `{group}`"
+        return None
 
     def _extensible(self, bundle: Bundle, names: Sequence[str], *, shedding: bool) -> Passed:
         sieve = _Sieve(names)

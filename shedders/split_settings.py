@@ -30,6 +30,7 @@ class SplitSettings(StrategySettings):
     max_bundles: int = Field(
         default=128,
         ge=1,
+        le=MAX_CHILDREN,
         description="Bundles of a namespace, for automatic splits (loadBalancerNamespaceMaximumBundles).",
     )
     max_per_cycle: int = Field(

@@ -51,7 +51,8 @@ class SplitTopicCount:
         if self.settings.upstream:
             return _upstream(sorted(topic.position for topic in bundle.topics))
         places = [topic.position for topic in topics_in(bundle, lower, upper)]
-        gaps = [index for index in range(1, len(places)) if places[index - 1] < places[index]]
+        # The last hash of the ring cannot begin a part, so nothing parts the last two.
+        gaps = [index for index in range(1, len(places)) if places[index - 1] < min(places[index], upper - 1)]
         if not gaps:
             return []
         middle = len(places) // 2

@@ -14,10 +14,10 @@ Ours (decision records 54, 55): the bundle furthest over its limits first (upstr
 (upstream refuses all but one), no cut where one hot topic is the trouble; a bad answer of an algorithm costs one bundle, not the
 cycle.
 
-Words for bundles left whole: `no-stats`, `bad-load`, `in-flight`, `estimated` (not measured since it was split off), `few-topics`,
-`bad-name`, `too-narrow`, `hits`, `hot-topic`, `hot-spot` (several splits in a row took next to nothing off it), `no-positions`,
-`algorithm-failed`, `namespace-full`, `cycle-full`. Bundles within the limits are not mentioned, nor those that nobody serves or
-reports, unless they were over a limit the last time.
+Words for bundles left whole: `no-stats`, `bad-load`, `in-flight`, `estimated` (not measured since it was split off),
+`few-topics`, `bad-name`, `too-narrow`, `hits`, `hot-topic`, `hot-spot` (several splits in a row took next to nothing off it),
+`no-positions`, `algorithm-failed`, `namespace-full`, `cycle-full`. Bundles within the limits are not mentioned, nor those that
+nobody serves or reports, unless they were over a limit the last time.
 
 Source: upstream `DefaultNamespaceBundleSplitStrategyImpl`; its older `BundleSplitterTask` is `measure: long`, `hit_threshold: 0`
 and no cap per cycle. Upstream's look at bundles in Splitting with the same end has no counterpart: here a split is one record.
@@ -244,7 +244,7 @@ class _Cycle:
         if not answer:
             known = f"{len(bundle.topics)} of {0 if bundle.stats is None else bundle.stats.topics} topics are known"
             return "no-positions", f"{over.why}; {self._algorithm.name} finds no place, {known}"
-        cuts = _fewer(sorted(answer), room)
+        cuts = fewer(sorted(answer), room)
         if len(cuts) < len(answer):
             names = children(bundle, cuts)
         self._planned[bundle.namespace] += len(cuts)
@@ -327,7 +327,7 @@ def _counts(found: object) -> dict[str, int]:
     return {str(name): count for name, count in found.items() if type(count) is int and count > 0}
 
 
-def _fewer(cuts: Sequence[int], most: int) -> Sequence[int]:
+def fewer(cuts: Sequence[int], most: int) -> Sequence[int]:
     """At most so many of the cuts, evenly chosen."""
     if len(cuts) <= most:
         return cuts

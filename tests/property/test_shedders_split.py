@@ -1,0 +1,179 @@
+"""Splits: cuts lie strictly inside, ascending, each once; children are the parent; nothing goes on for ever."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from math import inf, isclose, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
+from shedders.cluster import Broker, Bundle, Cluster, TopicLoad
+from shedders.cuts import children, ends, part_of
+from shedders.offspring import offspring, with_children
+from shedders.split_flow_or_qps import SplitFlowOrQps, SplitFlowOrQpsSettings
+from shedders.split_range import SplitRange, SplitRangeSettings
+from shedders.split_settings import SplitSettings
+from shedders.split_specified import SplitSpecified, SplitSpecifiedSettings
+from shedders.split_topic_count import SplitTopicCount, SplitTopicCountSettings
+from shedders.split_when import SplitWhen
+from shedders.strategy import SplitAlgorithm
+from statechannel.core.bundle import FULL_UPPER, parse_key
+
+hashes = st.integers(0, FULL_UPPER) | st.integers(0, 40) | st.integers(FULL_UPPER - 40, FULL_UPPER)
+amounts = st.sampled_from([0.0, 1.0, 40.0, 60.0, 300.0]) | st.floats(0, 1e9)
+wild = amounts | st.sampled_from([nan, inf, -inf, -1.0])
+
+
+@st.composite
+def bundles(draw: st.DrawFn, *, sound: bool = False) -> Bundle:
+    lower, upper = sorted(draw(st.lists(hashes, min_size=2, max_size=2, unique=True)))
+    figure = amounts if sound else wild
+    places = draw(st.lists(st.integers(lower, upper) | hashes, max_size=12))
+    topics = tuple(
+        TopicLoad(f"persistent://t/n/{number}", place, draw(figure), draw(figure), draw(figure), draw(figure))
+        for number, place in enumerate(places)
+    )
+    traffic = [draw(figure) for _ in range(4)]
+    counts = [draw(st.integers(0, 3000)) for _ in range(4)]
+    average = MessageAverage(*(draw(figure) for _ in range(4)), samples=draw(st.integers(0, 10)))
+    return Bundle(
+        f"t/n/0x{lower:08x}_0x{upper:08x}",
+        "b",
+        stats=BundleStats(*traffic, *counts),
+        averages=BundleAverages(average, average),
+        topics=topics,
+    )
+
+
+ALGORITHMS: list[SplitAlgorithm] = [
+    SplitRange(SplitRangeSettings()),
+    SplitTopicCount(SplitTopicCountSettings()),
+    SplitFlowOrQps(SplitFlowOrQpsSettings(max_msg_rate=100, max_bandwidth_mib=1)),
+    SplitSpecified(SplitSpecifiedSettings(positions=(5, 20, 0x80000000, FULL_UPPER - 3, FULL_UPPER, 20), forced=True)),
+]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda one: one.name)
+@given(bundle=bundles())
+def test_cuts_lie_inside(algorithm: SplitAlgorithm, bundle: Bundle) -> None:
+    cuts = list(algorithm.positions(bundle))
+    lower, upper = ends(bundle)
+    assert all(lower < cut < upper for cut in cuts)
+    assert cuts == sorted(set(cuts))
+    turned = Bundle(bundle.name, bundle.owner, stats=bundle.stats, topics=bundle.topics[::-1])
+    assert list(algorithm.positions(turned)) == cuts
+
+
+@given(bundles())
+def test_topic_count_parts_topics_as_evenly_as_hashes_allow(bundle: Bundle) -> None:
+    lower, upper = ends(bundle)
+    last = upper if upper == FULL_UPPER else upper - 1
+    places = sorted(one.position for one in bundle.topics if lower <= one.position <= last)
+    cuts = SplitTopicCount(SplitTopicCountSettings()).positions(bundle)
+    pairs = pairwise(sorted(set(places)))
+    possible = [sum(place <= before for place in places) for before, _ in pairs if before < upper - 1]
+    assert bool(cuts) == bool(possible)
+    if cuts:
+        left = sum(place < cuts[0] for place in places)
+        assert abs(left - len(places) // 2) == min(abs(one - len(places) // 2) for one in possible)
+
+
+@given(bundles(sound=True))
+def test_flow_leaves_no_part_over_the_limit_but_for_one_hash(bundle: Bundle) -> None:
+    lower, upper = ends(bundle)
+    if upper == FULL_UPPER:
+        return
+    cuts = SplitFlowOrQps(SplitFlowOrQpsSettings(max_msg_rate=100, max_bandwidth_mib=1)).positions(bundle)
+    parts: list[dict[int, tuple[float, float]]] = [{} for _ in range(len(cuts) + 1)]
+    for topic in bundle.topics:
+        if lower <= topic.position < upper:
+            rate, size = topic.msg_rate_in + topic.msg_rate_out, topic.msg_throughput_in + topic.msg_throughput_out
+            before = parts[part_of(topic.position, cuts)].get(topic.position, (0.0, 0.0))
+            if rate + size:
+                parts[part_of(topic.position, cuts)][topic.position] = (before[0] + rate, before[1] + size)
+    if cuts:
+        for part in parts:
+            assert part, "no part is empty"
+            if len(part) > 1:
+                assert sum(rate for rate, _ in part.values()) <= 100 * (1 + 1e-9)
+                assert sum(size for _, size in part.values()) <= 1024 * 1024 * (1 + 1e-9)
+
+
+@given(bundles(sound=True), st.lists(hashes, min_size=1, max_size=5))
+def test_children_are_the_parent(parent: Bundle, places: list[int]) -> None:
+    lower, upper = ends(parent)
+    cuts = sorted({place for place in places if lower < place < upper})
+    if not cuts:
+        return
+    found = offspring(parent, cuts)
+    bounds = [parse_key(one.name.encode()) for one in found]
+    assert [one.name for one in found] == children(parent, cuts)
+    assert (bounds[0].lower, bounds[-1].upper) == (lower, upper)  # type: ignore[union-attr]
+    assert all(one.upper == other.lower for one, other in pairwise(bounds))  # type: ignore[union-attr]
+    last = upper if upper == FULL_UPPER else upper - 1
+    inside = [topic for topic in parent.topics if lower <= topic.position <= last]
+    assert sorted(topic.name for one in found for topic in one.topics) == sorted(topic.name for topic in inside)
+    stats = parent.stats
+    assert stats is not None
+    for field in ("topics", "consumers", "producers", "cache_size_bytes"):
+        assert sum(getattr(one.stats, field) for one in found) == getattr(stats, field)
+    for field in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
+        assert all(getattr(one.stats, field) >= 0 for one in found)
+        assert isclose(
+            sum(getattr(one.stats, field) for one in found), getattr(stats, field), rel_tol=1e-9, abs_tol=1e-9
+        )
+        if parent.averages.short.samples:
+            whole = getattr(parent.averages.short, field)
+            assert isclose(sum(getattr(one.averages.short, field) for one in found), whole, rel_tol=1e-9, abs_tol=1e-9)
+    assert all(one.estimated and one.owner == "b" for one in found)
+
+
+@given(st.lists(bundles(), max_size=4), st.booleans(), st.sampled_from(ALGORITHMS))
+def test_plans_are_sound_whatever_the_figures(found: list[Bundle], upstream: bool, algorithm: SplitAlgorithm) -> None:
+    named = (replace(one, name=one.name.replace("t/n", f"t/n{number}")) for number, one in enumerate(found))
+    bundles_ = {one.name: one for one in named}
+    cluster = Cluster({"b": Broker("b")}, bundles_)
+    turned = Cluster({"b": Broker("b")}, dict(reversed(bundles_.items())))
+    when = SplitWhen(SplitSettings(hit_threshold=0, max_bundles=6, max_per_cycle=2, upstream=upstream), algorithm)
+    splits = when.plan(cluster, {})
+    assert splits == when.plan(turned, {})
+    json.dumps(splits.memory, allow_nan=False)
+    done = [one for one in splits.plans if one.positions]
+    assert len(done) <= 2
+    assert len({one.bundle for one in splits.plans}) == len(splits.plans)
+    after = with_children(cluster, splits.plans)
+    assert len(after.bundles) == len(found) + sum(len(one.positions) for one in done)
+    assert len(after.bundles) <= max(6, len(found))
+    if not upstream:
+        # Children are left alone until they were measured.
+        again = when.plan(after, json.loads(json.dumps(splits.memory)))
+        fresh = {name for name in after.bundles if name not in bundles_}
+        assert not [one for one in again.plans if one.positions and one.bundle in fresh]
+
+
+@given(hashes, st.integers(2, 60), st.sampled_from(ALGORITHMS[:2]))
+def test_one_hot_topic_is_not_split_for_ever(place: int, others: int, algorithm: SplitAlgorithm) -> None:
+    """A topic with all traffic, with idle ones around it; only counts are reported."""
+    cluster = Cluster({"b": Broker("b")}, {"t/n/0x00000000_0xffffffff": Bundle("t/n/0x00000000_0xffffffff", "b")})
+    when, memory, count = SplitWhen(SplitSettings(hit_threshold=0), algorithm), {}, 0
+    idle = [place * 7919 * number % (FULL_UPPER + 1) for number in range(1, others)]
+    for _ in range(12):
+        measured = {}
+        for name, one in cluster.bundles.items():
+            lower, upper = ends(one)
+            mine = [spot for spot in (place, *idle) if lower <= spot < upper or spot == upper == FULL_UPPER]
+            topics = tuple(TopicLoad(f"x{spot}", spot) for spot in mine) if algorithm.name.startswith("topic") else ()
+            hot = lower <= place < upper or place == upper == FULL_UPPER
+            stats = BundleStats(msg_rate_in=40_000.0 if hot else 0.0, topics=max(2, len(mine)))
+            measured[name] = Bundle(name, "b", stats=stats, topics=topics)
+        cluster = Cluster(cluster.brokers, measured)
+        splits = when.plan(cluster, memory)
+        memory = dict(splits.memory)
+        count += sum(bool(one.positions) for one in splits.plans)
+        cluster = with_children(cluster, splits.plans)
+    assert count <= 3
