@@ -162,7 +162,7 @@ class AvgShedder:
         if self._projection is None or self._projection[0] is not cluster:
             self._projection = (cluster, Projection(cluster, known.loads, known.usages))
         projection = self._projection[1]
-        scores = {name: projection.of(name, booked) for name in names}
+        scores = projection.of(names, booked)
         least = min(scores.values())
         best = [name for name, score in scores.items() if score == least]
         why = f"no plan for it; the least loaded of {len(scores)}, with what is on its way, has {least:.3f}"

@@ -30,6 +30,8 @@ class Known:
 
     def removed(self, candidates: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Candidates that cannot be judged."""
+        if self.loads.keys() >= set(candidates):
+            return {}
         unknown = ("no-load-data", "no such broker")
         return {
             name: (NO_DATA, f"{word}: {why}")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from shedders.cluster import Bundle, Cluster
 from shedders.draft import Draft, Measure, bytes_of, messages_of
-from shedders.leveling import CanTake
+from shedders.leveling import CanTake, refused
 from shedders.plan import Plan, Reason
 from shedders.readings import SheddingSettings, may_receive
 from shedders.strategy import StrategySettings
@@ -134,7 +134,7 @@ class DeviationShedder:
                 if name == top or name in barred:
                     continue
                 tried += 1
-                if self._takes(bundle, top, name):
+                if refused(self._can_take, bundle, name) is None:
                     why = f"{top} has {highest:.6g}, mean {spread.mean:.6g}; this is {weight:.6g}, for {name} with {least:.6g}"
                     destination = name if self.settings.transfer else None
                     draft.move(bundle, top, Reason.OVERLOADED, weight, why, destination)
@@ -142,24 +142,20 @@ class DeviationShedder:
                     return name
         return None
 
-    def _takes(self, bundle: Bundle, source: str, name: str) -> bool:
-        if self._can_take is None:
-            return True
-        try:
-            return self._can_take(bundle, source, name)
-        except Exception:
-            return False
-
     def _as_upstream(self, draft: Draft, measure: Measure, spread: _Spread) -> None:
         last: str | None = None
         chosen = set[str]()
         waiting: list[tuple[float, str, Bundle]] = []
+        ordered: dict[str, list[tuple[float, str, Bundle]]] = {}
         while spread.brokers and spread.stands_out_upstream(self.settings.max_deviations):
             top, highest, least = spread.top, spread.highest, spread.brokers[0]
             spread.looked_at.add(top)
             if top != last:
-                pairs = [pair for pair in draft.weighed(top, measure) if pair[0].name not in chosen]
-                waiting = sorted((weight, bundle.name, bundle) for bundle, weight in pairs)
+                if top not in ordered:
+                    ordered[top] = sorted(
+                        (weight, bundle.name, bundle) for bundle, weight in draft.weighed(top, measure)
+                    )
+                waiting = [one for one in ordered[top] if one[1] not in chosen]
                 last = top
             while waiting:
                 weight, name, bundle = waiting.pop()

@@ -19,6 +19,7 @@ Measure = Callable[[MessageAverage | BrokerLoad], float]
 
 # Upstream's heartbeat namespaces (both versions), those that monitor the service level, and its own topics'.
 _INTERNAL = re.compile(r"pulsar/([^/]+/)?[^:]+:\d+|sla-monitor/[^/]+/[^:]+:\d+|pulsar/system", re.ASCII)
+_SYSTEM = ("pulsar/", "sla-monitor/")
 _NEEDED = 2
 _NAMED = 5
 
@@ -65,6 +66,7 @@ class Draft:
         self._settings = settings
         self._can_take = can_take
         self._judged: dict[str, list[Bundle]] = {}
+        self._few_rules = not cluster.policies.pins and (not cluster.policies.excluded or settings.upstream)
         readings = read(cluster, settings, weights)
         self.loads = readings.loads
         self.usages = readings.usages
@@ -93,7 +95,8 @@ class Draft:
         """
         found = self._judged.get(broker)
         if found is None:
-            found = self._judged[broker] = [one for one in self.cluster.bundles_of.get(broker, ()) if self._may_go(one)]
+            owned = self.cluster.bundles_of.get(broker, ())
+            found = self._judged[broker] = [one for one in owned if self._is_plain(one) or self._may_go(one)]
         return found
 
     def weighed(self, broker: str, measure: Measure) -> Weighed:
@@ -104,8 +107,8 @@ class Draft:
 
     def averaged(self, broker: str, measure: Measure) -> float:
         """What the short-term averages of a broker's bundles add up to."""
-        averages = (bundle.averages.short for bundle in self.cluster.bundles_of.get(broker, ()))
-        return fsum(measure(average) for average in averages if is_sound(average))
+        averages = [bundle.averages.short for bundle in self.cluster.bundles_of.get(broker, ())]
+        return fsum([measure(average) for average in averages if is_sound(average)])
 
     def total(self, broker: str, measure: Measure) -> float:
         """A broker's traffic: what it reports now, or what its bundles' averages add up to, if that is more."""
@@ -130,10 +133,11 @@ class Draft:
             most: No more bundles than this.
         """
         unit = "bytes/s" if measure is bytes_of else "messages/s"
-        chosen = level(self.weighed(need.source, measure), need, receivers, most)
+        chosen = level(self.weighed(need.source, measure), need, receivers, most) if receivers else []
         if not chosen:
             least = f"the least loaded has {receivers.least:.6g}" if receivers else "nobody takes any"
-            why = f"{said}; no bundle levels {need.traffic:.6g} {unit} out; {least}"
+            last = f"; {receivers.refusal}" if receivers.refusal else ""
+            why = f"{said}; no bundle levels {need.traffic:.6g} {unit} out; {least}{last}"
             self.leave(need.source, "nothing-fits", why)
         for bundle, weight, receiver in chosen:
             why = f"{said} and should give {need.traffic:.6g} {unit}; this is {weight:.6g}, for {receiver}"
@@ -183,6 +187,16 @@ class Draft:
         brokers = _count(len(self.cluster.brokers), "broker")
         why = f"{len(self.loads)} of {brokers} can be judged by their reports; it takes {_NEEDED} to move anything"
         return self.plan(why, no_decision({left.reason for left in self.left}))
+
+    def _is_plain(self, bundle: Bundle) -> bool:
+        """Quickly whether nothing at all is special about it: there may be a hundred thousand of them."""
+        return (
+            self._few_rules
+            and not bundle.in_flight
+            and bundle.name not in self.cluster.recent.bundles
+            and not bundle.name.startswith(_SYSTEM)
+            and is_sound(bundle.averages.short)
+        )
 
     def _may_go(self, bundle: Bundle) -> bool:
         policies, namespace = self.cluster.policies, bundle.namespace

@@ -77,11 +77,9 @@ class LeastLongTermMessageRate:
         if not names and not self.settings.upstream:
             return blind(cluster, bundle, candidates, booked, removed, memory)
         limit = self.settings.overloaded_percent / 100.0
-        if self.settings.upstream:
-            usages = {name: known.usages[name] for name in names}
-        else:
-            usages = {name: rates.projection.of(name, booked) for name in names}
-        scores = {name: inf if usages[name] > limit else rates.of(name, booked) for name in names}
+        usages = rates.projection.of(names, {} if self.settings.upstream else booked)
+        counted = rates.of(names, booked)
+        scores = {name: inf if usages[name] > limit else counted[name] for name in names}
         least = min(scores.values(), default=inf)
         if least < inf:
             best = [name for name in names if scores[name] == least]
@@ -107,19 +105,24 @@ class _Rates:
         self._booked = BookedSums(self._rate)
         self.projection = Projection(cluster, known.loads, known.usages)
 
-    def of(self, broker: str, booked: Mapping[str, Sequence[str]]) -> float:
-        """Of what is on its way to it, and of what it has."""
-        return self._booked.of(broker, booked.get(broker, ())) + self._of_owned(broker)
+    def of(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """Of what is on its way to each, and of what it has."""
+        found = {name: self._of_owned(name) for name in names}
+        for broker in booked:
+            if broker in found:
+                found[broker] = self._booked.of(broker, booked[broker]) + found[broker]
+        return found
 
     def _of_owned(self, broker: str) -> float:
-        if broker not in self._owned:
+        rate = self._owned.get(broker)
+        if rate is None:
             inward = outward = 0.0
             for bundle in self._cluster.bundles_of.get(broker, ()):
                 if is_sound(bundle.averages.long):
                     inward += bundle.averages.long.msg_rate_in
                     outward += bundle.averages.long.msg_rate_out
-            self._owned[broker] = inward + outward
-        return self._owned[broker]
+            rate = self._owned[broker] = inward + outward
+        return rate
 
     def _rate(self, name: str) -> float:
         bundle = self._cluster.bundles.get(name, Bundle(name))

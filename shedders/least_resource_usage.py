@@ -84,7 +84,7 @@ class LeastResourceUsage:
             averages = {name: load.weighted_max_ema for name, load in known.loads.items()}
             self._projection = (cluster, Projection(cluster, known.loads, averages))
         projection = self._projection[1]
-        usages = {name: projection.of(name, booked) for name in names}
+        usages = projection.of(names, booked)
         return choose(bundle, usages, removed, self.settings, memory)
 
 
@@ -110,7 +110,7 @@ class ModularLeastResourceUsage:
         self.settings = settings
         self._reader = Reader(settings, settings.weights)
         # What came out for a cluster and a memory; asked with the same again it is not worked out anew.
-        self._last: tuple[Cluster, Mapping[str, Any], Projection] | None = None
+        self._last: tuple[Cluster, dict[str, Any], Projection] | None = None
 
     def place(
         self,
@@ -135,14 +135,14 @@ class ModularLeastResourceUsage:
         projection, memory = self._smooth(cluster, known, memory)
         if not names:
             return blind(cluster, bundle, candidates, booked, removed, memory)
-        usages = {name: projection.of(name, booked) for name in names}
+        usages = projection.of(names, booked)
         return choose(bundle, usages, removed, self.settings, memory)
 
     def _smooth(
         self, cluster: Cluster, known: Known, memory: Mapping[str, Any]
     ) -> tuple[Projection, Mapping[str, Any]]:
-        if self._last is not None and self._last[0] is cluster and self._last[1] is memory:
-            return self._last[2], memory
+        if self._last is not None and self._last[0] is cluster and self._last[1]["usage"] is memory.get("usage"):
+            return self._last[2], self._last[1]
         smoothed = Smoothed.recall(memory, cluster.brokers)
         usages: dict[str, float] = {}
         for name, load in known.loads.items():

@@ -9,8 +9,8 @@ from itertools import islice
 
 from shedders.cluster import Bundle
 
-CanTake = Callable[[Bundle, str, str], bool]
-"""Whether filters let a bundle go from its source to a destination."""
+CanTake = Callable[[Bundle, str], str | None]
+"""Filters: why a broker may not take a bundle; None if it may."""
 
 Weighed = Sequence[tuple[Bundle, float]]
 """Bundles with their traffic."""
@@ -35,12 +35,16 @@ class Receivers:
         loads: Their loads, in the measure in which the source's load is given.
         can_take: Filters; one that fails lets nothing in. Without any every broker takes every bundle.
         tries: So many of the least loaded are asked.
+
+    Attributes:
+        refusal: What was said last by a filter that let nothing in.
     """
 
     def __init__(self, loads: Mapping[str, float], can_take: CanTake | None = None, tries: int = 1) -> None:
         self._sorted = sorted((load, name) for name, load in loads.items())
         self._can_take = can_take
         self._tries = tries
+        self.refusal: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self._sorted)
@@ -53,21 +57,27 @@ class Receivers:
     def book(self, bundle: Bundle, source: str, load: float, below: float) -> str | None:
         """The least loaded that takes the bundle and ends below; None if nobody does."""
         for index, (before, name) in enumerate(islice(self._sorted, self._tries)):
-            if not before + load < below:
+            if not before + load < below * _LOWER:
                 return None
-            if name != source and self._takes(bundle, source, name):
+            if name != source and self._takes(bundle, name):
                 del self._sorted[index]
                 insort(self._sorted, (before + load, name))
                 return name
         return None
 
-    def _takes(self, bundle: Bundle, source: str, name: str) -> bool:
-        if self._can_take is None:
-            return True
-        try:
-            return self._can_take(bundle, source, name)
-        except Exception:
-            return False
+    def _takes(self, bundle: Bundle, name: str) -> bool:
+        why = refused(self._can_take, bundle, name)
+        if why is not None:
+            self.refusal = f"{name} may not take {bundle.name}: {why}"
+        return why is None
+
+
+def refused(can_take: CanTake | None, bundle: Bundle, broker: str) -> str | None:
+    """Why a broker may not take a bundle; a filter that fails lets nothing in."""
+    try:
+        return None if can_take is None else can_take(bundle, broker)
+    except Exception as error:
+        return f"a filter fails: {error!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +103,8 @@ def level(
 ) -> list[tuple[Bundle, float, str]]:
     """Choose bundles, each with its traffic and the broker that was reckoned with.
 
-    Largest first, those that fit into what is still needed. If then a floor's worth is still missing: the smallest of the
-    larger ones that can go. Each only if a receiver, with all that is booked on it, ends below where the source stands, so
+    Largest first, those that fit into what is still needed. If then a floor's worth is still missing, and a tenth of it all:
+    the smallest of the larger ones that can go. Each only if a receiver, with all that is booked on it, ends below where the source stands, so
     that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
 
     Args:
@@ -115,7 +125,7 @@ def level(
             chosen.append((bundle, weight, receiver))
             missing -= weight
             load -= weight * need.load_per_traffic
-    if missing > 0 and len(chosen) < room and (not chosen or missing >= need.floor):
+    if missing > 0 and len(chosen) < room and (not chosen or missing >= max(need.floor, need.traffic * _TENTH)):
         for bundle, weight in islice(reversed(larger), _TRIES_BEYOND):
             receiver = receivers.book(bundle, need.source, weight * need.load_per_traffic, load)
             if receiver is not None:
@@ -123,6 +133,10 @@ def level(
                 break
     return chosen
 
+
+_TENTH = 0.1
+_LOWER = 1 - 1e-9
+"""Lower by more than rounding."""
 
 _TRIES_BEYOND = 8
 """Larger bundles that are tried, the smallest first: where these may go nowhere, heavier ones hardly may."""

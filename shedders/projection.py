@@ -6,7 +6,8 @@ everything goes to whoever was least loaded. Here each such bundle counts
     measured:  bytes a second * (usage of all brokers / bytes a second of all brokers)
     else:      usage of all brokers / bundles of all brokers
 
-and at least a thousandth of a broker, so that idle bundles spread, too.
+and at least a thousandth of a broker, so that idle bundles spread, too; one that nobody has measured at most a twentieth, as
+brokers of a small cluster are busy with more than their few bundles.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from shedders.readings import is_sound
 
 LEAST = 0.001
 """What an idle bundle counts: a thousand of them fill a broker."""
+
+
+MOST_UNSEEN = 0.05
+"""What a bundle counts at most that nobody has measured."""
 
 
 class Projection:
@@ -38,17 +43,21 @@ class Projection:
         traffic = fsum(load.msg_throughput for load in loads.values())
         bundles = sum(len(cluster.bundles_of.get(name, ())) for name in loads)
         self._per_byte = used / traffic if traffic > 0 else 0.0
-        self._per_bundle = used / bundles if bundles else 0.0
+        self._unseen = max(LEAST, min(MOST_UNSEEN, used / bundles)) if bundles else LEAST
         self._booked = BookedSums(self.weight)
 
-    def of(self, broker: str, booked: Mapping[str, Sequence[str]]) -> float:
-        """What a broker's usage will be."""
-        return self.usages[broker] + self._booked.of(broker, booked.get(broker, ()))
+    def of(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """What brokers' usage will be, in the order of `names`."""
+        found = {name: self.usages[name] for name in names}
+        for broker in booked:
+            if broker in found:
+                found[broker] += self._booked.of(broker, booked[broker])
+        return found
 
     def weight(self, name: str) -> float:
         """What a bundle counts, as a part of a broker."""
         bundle = self._cluster.bundles.get(name)
         average = None if bundle is None else bundle.averages.short
         if average is None or not average.samples or not is_sound(average):
-            return max(LEAST, self._per_bundle)
+            return self._unseen
         return max(LEAST, average.msg_throughput * self._per_byte)

@@ -105,10 +105,10 @@ def is_amount(value: float) -> bool:
 def is_sound(average: MessageAverage) -> bool:
     """Whether an average can be reckoned with."""
     return (
-        is_amount(average.msg_throughput_in)
-        and is_amount(average.msg_throughput_out)
-        and is_amount(average.msg_rate_in)
-        and is_amount(average.msg_rate_out)
+        0.0 <= average.msg_throughput_in <= MOST
+        and 0.0 <= average.msg_throughput_out <= MOST
+        and 0.0 <= average.msg_rate_in <= MOST
+        and 0.0 <= average.msg_rate_out <= MOST
     )
 
 

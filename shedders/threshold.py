@@ -76,11 +76,11 @@ class ThresholdShedder:
     Lower boundary: nothing was found, and somebody is more than t below both means. Then the highest broker that is not,
     and has more than one bundle, gives t / 2 / r of its traffic to those that are below.
 
-    Example (also a test): A has 0.8 and B 0.4, so the mean is 0.6, and A is 0.2 above, t = 0.1. The share is
-    (0.2 - 0.1 + 0.05) / 0.8 = 3/16. A has 320 MiB/s, so 60 MiB/s should go: of bundles with 200, 80, 30 and 10 those with
-    30 and 10 fit. 20 are missing, more than the floor of 10; the smallest larger one has 80, which weigh 0.2. B stands at
-    0.4 + 0.075 + 0.025 = 0.5 and would end at 0.7, A stands at 0.7: that lowers nothing, and it stays.
-    With `upstream` the share is 0.15 (points taken for a part), so 48 MiB/s, and the bundle with 200 goes.
+    Example (also a test): A has 0.8 and B 0.42, so the mean is 0.61, and A is 0.19 above, t = 0.1. The share is
+    (0.19 - 0.1 + 0.05) / 0.8 = 0.175. A has 320 MiB/s, so 56 MiB/s should go: of bundles with 200, 80, 30 and 10 those with
+    30 and 10 fit. 16 are missing, more than the floor of 10; the smallest larger one has 80, which weigh 0.2. B stands at
+    0.42 + 0.075 + 0.025 = 0.52 and would end at 0.72, A stands at 0.7: that lowers nothing, and it stays.
+    With `upstream` the share is 0.14 (points taken for a part), so 44.8 MiB/s, and the bundle with 200 goes.
 
     Words for brokers left alone: `within-threshold`, `sole-bundle` (or none: nothing to spread), `little-traffic`,
     `nothing-fits`; and those of `shedders.draft`.

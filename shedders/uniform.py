@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,6 +18,9 @@ from shedders.strategy import StrategySettings
 
 HALF = 0.5
 """What levels a pair out; more would only turn it round."""
+
+_RECEIVERS = 64
+"""So many of the least loaded brokers are reckoned with, and those as idle as the last of them."""
 
 _JAVA_INT_MAX = 2**31 - 1
 _NOTHING = 1e-6
@@ -141,13 +145,28 @@ class UniformLoadShedder:
         return (f"too far apart, but nothing can go: {why}", Reason.NO_BUNDLES) if wide else self._within(draft, why)
 
     def _gap(self, draft: Draft, measure: Measure) -> tuple[_Gap, Mapping[str, float]]:
+        """The two ends, and the least loaded brokers with what they may have.
+
+        Averages are added up only where a report leaves it open whether they matter: a broker never gives more than it
+        reports, and never has less.
+        """
         reported = {name: measure(load) for name, load in draft.loads.items()}
-        averaged = {name: draft.averaged(name, measure) for name in draft.loads}
-        giving = {name: min(reported[name], averaged[name]) for name in reported}
-        taking = {name: max(reported[name], averaged[name]) for name in reported}
-        top = min(giving, key=lambda name: (-giving[name], name))
-        bottom = min((name for name in taking if name != top), key=lambda name: (taking[name], name))
-        return self._between(draft, measure, (top, giving[top]), (bottom, taking[bottom])), taking
+        names = sorted(reported, key=lambda name: (reported[name], name))
+        top, highest = "", -1.0
+        for name in reversed(names):
+            if reported[name] < highest:
+                break
+            giving = min(reported[name], draft.averaged(name, measure))
+            if (-giving, name) < (-highest, top):
+                top, highest = name, giving
+        taking: list[tuple[float, str]] = []
+        for name in names:
+            if len(taking) >= _RECEIVERS and reported[name] > taking[_RECEIVERS - 1][0]:
+                break
+            if name != top:
+                insort(taking, (max(reported[name], draft.averaged(name, measure)), name))
+        bottom = (taking[0][1], taking[0][0])
+        return self._between(draft, measure, (top, highest), bottom), {name: load for load, name in taking}
 
     def _between(self, draft: Draft, measure: Measure, top: tuple[str, float], bottom: tuple[str, float]) -> _Gap:
         settings, highest, lowest = self.settings, top[1], bottom[1]
