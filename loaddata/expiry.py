@@ -80,7 +80,7 @@ class Expiry:
         suspects: dict[str, _Suspect] = {}
         for name in sorted(held):
             one = held[name]
-            if one.age_s <= self.rules.ttl_s:
+            if not one.age_s > self.rules.ttl_s:
                 continue
             suspect = self._suspects.get(name)
             if suspect is None or suspect.offset != one.offset:

@@ -79,7 +79,7 @@ class OwnChanges:
 
     settle_s: float
     settled: dict[int, int] = field(default_factory=dict)
-    _waiting: dict[int, int] = field(default_factory=dict)
+    _waiting: dict[int, tuple[int, int]] = field(default_factory=dict)
     _ripening: Mapping[int, int] | None = None
     _ripening_s: float = 0.0
 
@@ -89,7 +89,8 @@ class OwnChanges:
 
     def changed(self, partition: int, offset: int) -> None:
         """One of this broker's bundles came or went."""
-        _raise_to(self._waiting, {partition: offset})
+        first, last = self._waiting.get(partition, (offset, offset))
+        self._waiting[partition] = (min(first, offset), max(last, offset))
 
     def ripen(self, positions: Mapping[int, int], now_s: float) -> bool:
         """Take in what is ripe.
@@ -101,18 +102,26 @@ class OwnChanges:
         Returns:
             Whether a change of this broker's own was among it: a report is due then.
         """
-        ripe: list[int] = []
+        ripe = False
         if self._ripening is not None and now_s >= self._ripening_s + self.settle_s:
             _raise_to(self.settled, self._ripening)
             self._ripening = None
-            ripe = [
-                partition for partition, offset in self._waiting.items() if offset <= self.settled.get(partition, -1)
-            ]
-            for partition in ripe:
-                del self._waiting[partition]
+            ripe = self._take_in()
         if self._ripening is None:
             self._ripening, self._ripening_s = dict(positions), now_s
-        return bool(ripe)
+        return ripe
+
+    def _take_in(self) -> bool:
+        """What waits is a first and a last offset: what lies between may be taken in while the last still waits."""
+        ripe = False
+        for partition, (first, last) in list(self._waiting.items()):
+            settled = self.settled.get(partition, -1)
+            ripe = ripe or first <= settled
+            if last <= settled:
+                del self._waiting[partition]
+            else:
+                self._waiting[partition] = (max(first, settled + 1), last)
+        return ripe
 
 
 def _raise_to(table: dict[int, int], more: Mapping[int, int]) -> None:

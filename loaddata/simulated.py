@@ -39,7 +39,7 @@ class LoadProfile:
 
     msg_rate: float = 200.0
     heavy: float = 50.0
-    shape: float = 3.0
+    shape: float = 5.0
     msg_size_bytes: float = 1_024.0
     fan_out: float = 1.5
     wave: float = 0.2

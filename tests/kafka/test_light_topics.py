@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from loaddata.bundle_load import BundleStats
 from loaddata.kafka_side import LoadConnection
@@ -17,9 +18,10 @@ from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import MeasuredBundle, TopicRates
 from loaddata.tombstone import EXPIRED, Tombstone
 from statechannel.core.config import Identity
+from statechannel.embedded import KafkaServer
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.light_policy import LoadTopics, check_load_topics
+from statechannel.kafka.errors import KafkaAdapterError, TopicMissingError
+from statechannel.kafka.light_policy import LoadTopics, check_load_topics, open_load_topics
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord, LightTuning, LightWriter
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_channel import FakeChannel
@@ -315,6 +317,47 @@ async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefi
     await service.close()
     async with broker(kafka, topic_prefix, "b1", FakeChannel()):
         assert check_load_topics(client, topics).differences == ()
+
+
+async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(
+    own_kafka: KafkaServer, topic_prefix: str
+) -> None:
+    kafka = Kafka(own_kafka.bootstrap_servers, "its own")
+    channel = FakeChannel(leader="b1")
+    quick = {"report_max_age_s": 0.5, "confirm_s": 0.5, "delivery_timeout_ms": 1_500}
+    async with broker(kafka, topic_prefix, "b1", channel, **quick) as b1:
+        await until(lambda: "b1" in b1.broker_loads() and "b1" in b1.top_bundles())
+        await asyncio.to_thread(own_kafka.kill)
+        await until(lambda: b1.broker_loads()["b1"].age_s > 2.5, "nothing comes, so it ages")
+        before = b1.status()["reading"]
+        await until(lambda: b1.status()["reading"] > before, "it goes on measuring")
+        assert b1.status()["failing"] == {}
+        await asyncio.to_thread(own_kafka.start)
+        await until(lambda: b1.broker_loads()["b1"].age_s < 1.0, "its reports come again")
+        await until(lambda: b1.top_bundles()["b1"].age_s < 1.0)
+        assert b1.status()["writer"]["written"] > 0
+
+
+async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(kafka: Kafka, topic_prefix: str) -> None:
+    channel = FakeChannel()
+    async with broker(kafka, topic_prefix, "b1", channel, report_max_age_s=0.5) as b1:
+        await until(lambda: "b1" in b1.broker_loads() and held_offset(b1, "b1") > 3)
+        client, topics = ClientSettings(kafka.bootstrap_servers), LoadTopics(topic_prefix)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        await asyncio.to_thread(admin.delete_topics([topics.broker_load])[topics.broker_load].result, 20)
+        await until(lambda: make_again(client, topics), "the topic is there again")
+        await until(
+            lambda: b1.broker_loads().get("b1") and 0 <= held_offset(b1, "b1") < 3, "it reports into the new one"
+        )
+        await until(lambda: b1.broker_loads()["b1"].age_s < 1.0 and held_offset(b1, "b1") > 3, "and goes on")
+
+
+def make_again(client: ClientSettings, topics: LoadTopics) -> bool:
+    try:
+        open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=5.0)
+    except KafkaAdapterError:
+        return False
+    return True
 
 
 def records(service: LoadService) -> dict[str, int]:

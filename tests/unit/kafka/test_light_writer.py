@@ -1,0 +1,209 @@
+"""The light writer drops the old for the new, and never waits (a scripted producer, no broker)."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaAdapterError
+from statechannel.kafka.light_topic import _headers
+from statechannel.kafka.light_writer import LightTuning, LightWriter, producer_config
+
+SETTINGS = ClientSettings("h:1")
+
+
+class ScriptedProducer:
+    """Keeps what it is given; the test decides what becomes of it, inside `poll` as the real one."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.taken: list[bytes] = []
+        self.held: list[Callable[..., None]] = []
+        self.room = 1_000
+        self.raises: Exception | None = None
+        self.poll_raises: BaseException | None = None
+        self.answering = False
+        self.lock = threading.Lock()
+
+    def produce(self, topic: str, *, value: bytes, on_delivery: Callable[..., None], **_: object) -> None:
+        if self.raises is not None:
+            raise self.raises
+        with self.lock:
+            if len(self.held) >= self.room:
+                raise BufferError("full")
+            self.taken.append(value)
+            self.held.append(on_delivery)
+
+    def poll(self, timeout: float) -> int:
+        if self.poll_raises is not None:
+            error, self.poll_raises = self.poll_raises, None
+            raise error
+        with self.lock:
+            held, self.held = (self.held, []) if self.answering else ([], self.held)
+        for one in held:
+            one(None, None)
+        if not held:
+            threading.Event().wait(min(timeout, 0.005))
+        return len(held)
+
+    def purge(self, **_: object) -> None:
+        with self.lock:
+            held, self.held = self.held, []
+        for one in held:
+            one(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+
+class Rig:
+    def __init__(self, **tuning: int) -> None:
+        self.producers: list[ScriptedProducer] = []
+        self.failures: list[BaseException] = []
+        self.writer = LightWriter(
+            SETTINGS,
+            tuning=LightTuning(**{"queue_records": 3, "in_flight_records": 2, **tuning}),
+            on_failure=self.failures.append,
+            make_producer=self._make,
+        )
+
+    def _make(self, config: dict[str, Any]) -> ScriptedProducer:
+        self.producers.append(ScriptedProducer(config))
+        return self.producers[-1]
+
+    @property
+    def producer(self) -> ScriptedProducer:
+        return self.producers[-1]
+
+    def write(self, *values: bytes) -> None:
+        for value in values:
+            assert self.writer.write("t", b"k", value)
+
+    def until(self, true: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + 10
+        while not true():
+            assert time.monotonic() < deadline_s, self.writer.counts
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def rig() -> Any:
+    rig = Rig()
+    yield rig
+    rig.writer.close(0.01)
+
+
+def test_written_and_counted(rig: Rig) -> None:
+    rig.producer.answering = True
+    rig.write(b"1", b"2")
+    assert rig.writer.flush(5)
+    assert rig.producer.taken == [b"1", b"2"]
+    assert rig.writer.counts.to_json() == {"taken": 2, "written": 2, "dropped": 0, "failed": 0, "last_error": ""}
+
+
+def test_of_what_waits_too_long_the_oldest_is_dropped(rig: Rig) -> None:
+    rig.write(b"1", b"2")
+    rig.until(lambda: len(rig.producer.held) == 2)
+    rig.write(*(b"%d" % number for number in range(3, 9)))
+    assert rig.writer.counts.dropped == 3
+    rig.producer.answering = True
+    assert rig.writer.flush(5)
+    assert rig.producer.taken == [b"1", b"2", b"6", b"7", b"8"]
+
+
+def test_a_full_client_is_asked_again_in_order() -> None:
+    rig = Rig(queue_records=10, in_flight_records=5)
+    rig.producer.room = 2
+    rig.write(b"1", b"2", b"3", b"4")
+    rig.until(lambda: len(rig.producer.held) == 2)
+    rig.producer.answering = True
+    assert rig.writer.flush(5)
+    assert rig.producer.taken == [b"1", b"2", b"3", b"4"]
+    assert rig.writer.close(1)
+
+
+def test_what_the_client_refuses_is_counted_as_failed(rig: Rig) -> None:
+    rig.producer.raises = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    rig.write(b"1")
+    rig.until(lambda: rig.writer.counts.failed == 1)
+    assert "MSG_SIZE_TOO_LARGE" in rig.writer.counts.last_error
+    assert rig.writer.alive
+
+
+@pytest.mark.parametrize("how", ["told", "raised"])
+def test_a_client_that_failed_for_good_is_replaced(rig: Rig, how: str) -> None:
+    rig.write(b"1")
+    rig.until(lambda: len(rig.producer.held) == 1)
+    error = KafkaError(KafkaError._FATAL, "out of sequence", True)
+    if how == "told":
+        rig.producer.config["error_cb"](error)
+    else:
+        rig.producer.poll_raises = KafkaException(error)
+    rig.until(lambda: len(rig.producers) == 2)
+    rig.producer.answering = True
+    rig.write(b"2")
+    assert rig.writer.flush(5)
+    assert (rig.writer.counts.failed, rig.writer.counts.written) == (1, 1)
+    rig.producers[0].purge()  # what the old one says late counts no more
+    assert rig.writer.counts.failed == 1
+
+
+def test_a_thread_that_ends_says_so_and_takes_no_more(rig: Rig) -> None:
+    rig.producer.poll_raises = RuntimeError("broken")
+    rig.write(b"1")
+    rig.until(lambda: not rig.writer.alive)
+    assert [str(error) for error in rig.failures] == ["broken"]
+    assert not rig.writer.write("t", b"k", b"2")
+    assert "broken" in rig.writer.counts.last_error
+
+
+def test_closing_gives_up_what_is_left() -> None:
+    rig = Rig()
+    rig.write(b"1", b"2")
+    rig.until(lambda: len(rig.producer.held) == 2)
+    rig.write(b"3")
+    assert rig.writer.unanswered == 3
+    assert not rig.writer.close(0.05)
+    assert (rig.writer.counts.failed, rig.writer.counts.dropped, rig.writer.unanswered) == (2, 1, 0)
+    assert not rig.writer.write("t", b"k", b"4")
+
+
+def test_it_is_not_the_channels_producer() -> None:
+    for acks in (0, 1):
+        config = producer_config(SETTINGS, LightTuning(acks=acks, linger_ms=30))
+        assert (config["acks"], config["enable.idempotence"], config["linger.ms"]) == (acks, False, 30)
+        assert config["bootstrap.servers"] == "h:1"
+
+
+@pytest.mark.parametrize("wrong", [{"acks": -1}, {"queue_records": 0}, {"linger_ms": 10, "delivery_timeout_ms": 10}])
+def test_tuning_that_makes_no_sense(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"acks is 0 or 1|a queue holds"):
+        LightTuning(**wrong)
+
+
+def test_a_property_that_the_client_refuses() -> None:
+    with pytest.raises(KafkaAdapterError, match="light producer"):
+        LightWriter(ClientSettings("h:1", {"no.such.property": "1"}))
+
+
+class Message:
+    def __init__(self, headers: object) -> None:
+        self._found = headers
+
+    def headers(self) -> object:
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
+@pytest.mark.parametrize(
+    ("found", "read"),
+    [
+        (None, ()),
+        ([("a", b"1"), ("b", None), ("c", "text")], (("a", b"1"), ("b", None), ("c", b"text"))),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), ()),
+    ],
+)
+def test_headers_of_any_kind(found: object, read: object) -> None:
+    assert _headers(Message(found)) == read  # type: ignore[arg-type]

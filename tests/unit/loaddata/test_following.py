@@ -1,0 +1,173 @@
+"""A topic is followed through failures of its reader; batches of a closed session count no more."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from loaddata.following import Clocks, Following
+from loaddata.report_record import BrokerLoadReport, Undecodable
+from loaddata.table_view import Fate, LoadRecord, TableView
+from statechannel.kafka.light_topic import LightBatch, LightRecord
+from statechannel.runtime.supervision import RestartPolicy
+from tests.support.load_reports import DECODE, NOW_MS, null, record
+
+QUICK = RestartPolicy(limit=2, window_s=60.0, first_wait_s=0.01, longest_wait_s=0.05)
+
+
+class Reader:
+    """Hands over what the test tells it to, in a thread of its own as the real one."""
+
+    def __init__(self, sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> None:
+        self.sink = sink
+        self.failed = failed
+        self.closed = threading.Event()
+        self.last_error = ""
+
+    def start(self) -> None:
+        """Nothing is read until the test says so."""
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        self.closed.set()
+        return True
+
+    async def give(self, *records: LoadRecord, opened: bool = False, backlog: int = 0, caught_up: bool = True) -> None:
+        batch = LightBatch([LightRecord(*one) for one in records], opened, backlog, caught_up)
+        await asyncio.to_thread(self.sink, batch)
+        await asyncio.sleep(0)
+
+    async def fail(self) -> None:
+        await asyncio.to_thread(self.failed, RuntimeError("gone"))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.readers: list[Reader] = []
+        self.refuse = 0
+        self.told: list[tuple[int, Fate]] = []
+        self.opened = 0
+        self.now_s = 50.0
+        self.view: TableView[BrokerLoadReport] = TableView()
+        self.following = Following(
+            "t-broker-load",
+            self.view,
+            make_reader=self._make,
+            decode=DECODE,
+            on_record=self._record,
+            on_opened=self._opened,
+            clocks=Clocks(lambda: self.now_s, lambda: NOW_MS + 60_000),
+            policy=QUICK,
+        )
+
+    def _make(self, sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> Reader:
+        if self.refuse:
+            self.refuse -= 1
+            raise RuntimeError("no client today")
+        self.readers.append(Reader(sink, failed))
+        return self.readers[-1]
+
+    def _record(self, one: LoadRecord, found: BrokerLoadReport | Undecodable | None, fate: Fate) -> None:
+        self.told.append((one.offset, fate))
+
+    def _opened(self) -> None:
+        self.opened += 1
+
+    async def readers_are(self, count: int) -> None:
+        for _ in range(500):
+            if len(self.readers) == count:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{len(self.readers)} readers")
+
+    def ages(self) -> Sequence[float]:
+        return [one.age_s for one in self.view.seen(self.now_s).values()]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_batches_reach_the_view_and_who_listens(rig: Rig) -> None:
+    rig.following.start()
+    rig.following.start()
+    [reader] = rig.readers
+    await reader.give(opened=True, caught_up=False)
+    assert (rig.opened, rig.following.caught_up) == (1, False)
+    await reader.give(record("b1", 0), record("b2", 1), null("b2", 2, names=1), backlog=3)
+    assert rig.following.caught_up
+    assert rig.told == [(0, Fate.TAKEN), (1, Fate.TAKEN), (2, Fate.HONOURED)]
+    assert rig.ages() == [60.0], "it lay there: as old as the log says"
+    await reader.give(record("b1", 3, seq=2))
+    assert rig.ages() == [0.0], "it came live"
+    await rig.following.close()
+    assert reader.closed.is_set()
+
+
+async def test_a_batch_behind_another_is_older_by_the_logs_time(rig: Rig) -> None:
+    rig.following.start()
+    await rig.readers[0].give(record("b1", 0, timestamp_ms=NOW_MS - 7_000), record("b2", 1))
+    assert rig.ages() == [7.0, 0.0]
+
+
+async def test_a_reader_that_fails_is_begun_again_and_again(rig: Rig) -> None:
+    rig.following.start()
+    for number in range(1, 5):  # more often than the policy's limit: it slows down, but never gives up
+        await rig.readers[-1].fail()
+        await rig.readers_are(number + 1)
+    assert rig.following.failures == 4
+    assert rig.following.running
+    await rig.readers[-1].give(record("b1", 0))
+    assert len(rig.view) == 1
+
+
+async def test_a_reader_that_cannot_be_made_is_tried_again(rig: Rig) -> None:
+    rig.refuse = 2
+    rig.following.start()
+    await rig.readers_are(1)
+    assert rig.following.failures == 2
+
+
+async def test_what_a_reader_of_before_hands_over_counts_no_more(rig: Rig) -> None:
+    rig.following.start()
+    [old] = rig.readers
+    await old.give(record("b1", 0))
+    await rig.following.close()
+    assert (len(rig.view), rig.following.caught_up, rig.following.running) == (0, False, False)
+    await old.give(record("b1", 1))
+    await old.fail()
+    assert rig.told == [(0, Fate.TAKEN)]
+    rig.following.start()
+    await rig.readers_are(2)
+    await rig.readers[1].give(record("b1", 0))
+    assert len(rig.view) == 1
+
+
+async def test_closing_while_a_revival_waits(rig: Rig) -> None:
+    rig.following.start()
+    await rig.readers[0].fail()
+    await asyncio.sleep(0)
+    await rig.following.close()
+    await asyncio.sleep(0.1)
+    assert len(rig.readers) == 1
+
+
+async def test_a_loop_that_is_busy_holds_the_reader_back(rig: Rig) -> None:
+    rig.following.start()
+    [reader] = rig.readers
+    given = threading.Semaphore(0)
+
+    def many() -> None:
+        for number in range(20):
+            reader.sink(LightBatch([LightRecord(*record("b1", number, seq=number + 1))], False, 0, True))
+            given.release()
+
+    thread = threading.Thread(target=many)
+    thread.start()
+    thread.join(0.3)  # the loop does nothing meanwhile
+    assert thread.is_alive()
+    assert sum(given.acquire(blocking=False) for _ in range(20)) == 4
+    await asyncio.to_thread(thread.join)
+    await asyncio.sleep(0.01)
+    assert len(rig.told) == 20

@@ -1,0 +1,225 @@
+"""What a broker tells of itself, and when: numbers, causes, tombstones of its own reports."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleStats
+from loaddata.report_record import (
+    BrokerLoadReport,
+    Kind,
+    TopBundlesReport,
+    decode_broker_load,
+    decode_top_bundles,
+)
+from loaddata.reporter import Reporter, ReporterRules, Told, Written
+from loaddata.reporting import Cause, ReportRules
+from loaddata.tombstone import Headers, Tombstone, parse_tombstone
+from loaddata.top_bundles import TopBundle
+
+NOW_MS = 1_750_000_000_000
+RULES = ReporterRules(
+    ReportRules(max_age_s=100.0),
+    top_interval_s=15.0,
+    settle_s=5.0,
+    stale_s=30.0,
+    fresh_s=200.0,
+    repeat_s=10.0,
+    confirm_s=10.0,
+)
+TOP = (TopBundle("t/n/0x00000000_0xffffffff", BundleStats(1.0)),)
+LOAD, TOPS = Kind.BROKER_LOAD, Kind.TOP_BUNDLES
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.reporter = Reporter("b1", "b1-1", RULES)
+        self.positions: dict[int, int] = {0: 0}
+        self.reading = 0
+        self.offset = {LOAD: 100, TOPS: 200}
+
+    def tick(
+        self,
+        now_s: float,
+        load: BrokerLoad | None = None,
+        *,
+        top: Sequence[TopBundle] = TOP,
+        measured_s: float | None = None,
+        confirm: bool = True,
+    ) -> list[Written]:
+        self.reading += measured_s is None
+        told = Told(
+            load or BrokerLoad(bundles=1), lambda: top, self.reading, now_s if measured_s is None else measured_s
+        )
+        found = self.reporter.tick(told, self.positions, now_s=now_s, now_ms=NOW_MS)
+        if confirm:
+            self.confirm(found)
+        return found
+
+    def confirm(self, written: Sequence[Written]) -> None:
+        """They reach the log and are read back."""
+        for one in written:
+            self.offset[one.kind] += 1
+            self.reporter.read_back(one.kind, told(one).header, self.offset[one.kind])
+
+    def null(self, kind: Kind, offset: int, now_s: float, headers: Headers = (), key: bytes = b"b1") -> None:
+        self.reporter.null_read(kind, key, headers, offset, now_s)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def told(one: Written) -> BrokerLoadReport | TopBundlesReport:
+    assert one.value is not None
+    decode = decode_broker_load if one.kind is LOAD else decode_top_bundles
+    found = decode(one.key, one.value)
+    assert isinstance(found, BrokerLoadReport | TopBundlesReport)
+    return found
+
+
+def causes(written: Sequence[Written]) -> Mapping[Kind, Cause]:
+    return {one.kind: one.due.cause for one in written}
+
+
+def test_the_first_reports_are_numbered_and_named(rig: Rig) -> None:
+    load, top = rig.tick(0.0)
+    header = told(load).header
+    assert (header.broker, header.incarnation, header.seq, header.written_at_ms) == ("b1", "b1-1", 1, NOW_MS)
+    assert (load.key, load.headers, load.due.cause) == (b"b1", (), Cause.FIRST)
+    report = told(load)
+    assert isinstance(report, BrokerLoadReport)
+    assert report.load.reported_at_ms == NOW_MS
+    tops = told(top)
+    assert isinstance(tops, TopBundlesReport)
+    assert tops.bundles == TOP
+
+
+def test_nothing_new_is_told_until_something_changes_or_ages(rig: Rig) -> None:
+    rig.tick(0.0)
+    assert causes(rig.tick(5.0)) == {}
+    assert causes(rig.tick(10.0, BrokerLoad(bundles=3))) == {LOAD: Cause.CHANGE}
+    assert causes(rig.tick(15.0, BrokerLoad(bundles=3))) == {TOPS: Cause.SAMPLED}
+    assert causes(rig.tick(110.0, BrokerLoad(bundles=3))) == {TOPS: Cause.SAMPLED}
+    written = rig.tick(110.1, BrokerLoad(bundles=3))
+    assert causes(written) == {LOAD: Cause.AGE}
+    assert told(written[0]).header.seq == 3
+
+
+def test_forced(rig: Rig) -> None:
+    rig.tick(0.0)
+    rig.reporter.force("asked for")
+    written = rig.tick(1.0)
+    assert causes(written) == {LOAD: Cause.FORCED, TOPS: Cause.FORCED}
+    assert written[0].due.why == "asked for"
+    assert causes(rig.tick(2.0)) == {}
+
+
+def test_a_change_of_its_own_bundles_is_told_once_its_figures_show_it(rig: Rig) -> None:
+    rig.tick(0.0)
+    rig.positions = {0: 7}
+    rig.reporter.own.changed(0, 7)
+    assert [causes(rig.tick(now_s)) for now_s in (1.0, 5.0, 9.9)] == [{}, {}, {}]
+    written = rig.tick(10.0)
+    assert causes(written) == {LOAD: Cause.OWNERSHIP, TOPS: Cause.OWNERSHIP}
+    assert told(written[0]).header.owned_as_of == {0: 7}
+
+
+def test_figures_that_are_stale_are_not_told(rig: Rig) -> None:
+    rig.tick(0.0)
+    rig.reporter.force("asked for")
+    assert rig.tick(31.0, measured_s=0.0) == []
+    assert rig.tick(32.0, measured_s=float("nan")) == []
+    assert rig.reporter.skipped == {"stale": 2}
+    assert causes(rig.tick(33.0)) == {LOAD: Cause.FORCED, TOPS: Cause.FORCED}
+
+
+def test_a_report_that_was_not_read_back_is_written_again(rig: Rig) -> None:
+    rig.confirm(rig.tick(0.0, confirm=False)[1:])
+    assert causes(rig.tick(9.9, confirm=False)) == {}
+    lost = rig.tick(10.0, confirm=False)
+    assert causes(lost) == {LOAD: Cause.UNCONFIRMED}
+    assert "report 1 was not read back within 10 s" in lost[0].due.why
+    assert causes(rig.tick(14.0, confirm=False)) == {}
+    rig.confirm(lost)
+    assert causes(rig.tick(20.1, confirm=False)) == {TOPS: Cause.SAMPLED}
+
+
+def test_its_own_fresh_report_that_is_buried_is_told_again(rig: Rig) -> None:
+    rig.tick(0.0)
+    rig.null(LOAD, 102, 1.0, Tombstone("expired", 101, NOW_MS).headers())
+    written = rig.tick(1.0)
+    assert causes(written) == {LOAD: Cause.TOMBSTONED}
+    assert "(expired)" in written[0].due.why
+    rig.null(TOPS, 202, 2.0)
+    assert causes(rig.tick(2.0)) == {TOPS: Cause.TOMBSTONED}, "a bare null hides it from late comers, too"
+
+
+def test_a_null_that_lies_below_its_report_or_is_another_brokers_means_nothing(rig: Rig) -> None:
+    rig.tick(0.0)
+    rig.null(LOAD, 101, 1.0)
+    rig.null(LOAD, 300, 1.0, key=b"b2")
+    assert causes(rig.tick(1.0)) == {}
+
+
+def test_before_its_first_report_nulls_are_its_predecessors(rig: Rig) -> None:
+    rig.null(LOAD, 50, 0.0)
+    assert causes(rig.tick(0.0)) == {LOAD: Cause.FIRST, TOPS: Cause.FIRST}
+    assert causes(rig.tick(1.0)) == {}
+
+
+def test_a_report_that_lies_above_the_null_answers_it(rig: Rig) -> None:
+    """The null was written while the report was on its way: it is read first, then the report."""
+    written = rig.tick(0.0, confirm=False)
+    rig.null(LOAD, 50, 0.1)
+    rig.confirm(written)
+    assert causes(rig.tick(0.2)) == {}
+
+
+def test_tombstones_provoke_no_more_than_one_report_in_a_while(rig: Rig) -> None:
+    rig.tick(0.0)
+    provoked = []
+    for tick in range(1, 41):
+        now_s = tick * 0.5
+        rig.null(LOAD, rig.offset[LOAD] + 1, now_s)
+        provoked += [now_s for one in rig.tick(now_s) if one.due.cause is Cause.TOMBSTONED]
+    assert provoked == [0.5, 10.5]
+
+
+def test_an_old_report_may_be_buried(rig: Rig) -> None:
+    rig.tick(0.0)
+    rig.null(LOAD, 300, 200.1)
+    assert causes(rig.tick(0.1)) == {}
+
+
+def test_what_cannot_be_written_is_left_out_and_counted(rig: Rig) -> None:
+    assert causes(rig.tick(0.0, BrokerLoad(msg_rate_in=float("nan")))) == {TOPS: Cause.FIRST}
+    assert rig.reporter.skipped == {"unwritable": 1}
+    assert "msg_rate_in" in rig.reporter.last_skipped
+    rig.tick(1.0, top=(TopBundle("nonsense", BundleStats()),))
+    assert causes(rig.tick(2.0)) == {}
+
+
+def test_it_leaves_with_tombstones_of_what_it_read_back(rig: Rig) -> None:
+    assert rig.reporter.leave(NOW_MS) == []
+    rig.tick(0.0)
+    [load, top] = rig.reporter.leave(NOW_MS)
+    assert (load.value, top.value) == (None, None)
+    assert parse_tombstone(load.headers, 500) == Tombstone("leaving", 101, NOW_MS)
+    assert parse_tombstone(top.headers, 500) == Tombstone("leaving", 201, NOW_MS)
+
+
+def test_reports_of_other_processes_are_not_its_own(rig: Rig) -> None:
+    [load, _] = rig.tick(0.0, confirm=False)
+    header = told(load).header
+    for other in (header.__class__("b2", "b1-1", 1, 1), header.__class__("b1", "b1-0", 1, 1)):
+        rig.reporter.read_back(LOAD, other, 900)
+    assert rig.reporter.leave(NOW_MS) == []
+
+
+def test_a_topic_that_is_opened_again_starts_over(rig: Rig) -> None:
+    rig.tick(0.0)
+    rig.reporter.reopened(LOAD)
+    assert [one.kind for one in rig.reporter.leave(NOW_MS)] == [TOPS]

@@ -1,0 +1,85 @@
+"""When load is told: upstream's four changes and its age, with strict comparisons."""
+
+import math
+
+import pytest
+
+from loaddata.broker_load import BrokerLoad, ResourceWeights
+from loaddata.reporting import Cause, Held, ReportRules, change_percent, changes, load_due, top_due
+from loaddata.usage import ResourceUsage
+
+LOAD = BrokerLoad(
+    cpu=ResourceUsage(50, 100),
+    msg_rate_in=60,
+    msg_rate_out=40,
+    msg_throughput_in=600,
+    msg_throughput_out=400,
+    bundles=10,
+    max_resource_usage=0.5,
+)
+RULES = ReportRules()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "percent"), [(0, 0, 0), (0, 5, math.inf), (100, 110, 10), (100, 0, 100), (200, 100, 50)]
+)
+def test_change(before: float, now: float, percent: float) -> None:
+    assert change_percent(before, now) == percent
+
+
+@pytest.mark.parametrize(
+    ("now", "cause", "words"),
+    [
+        ({}, None, ""),
+        ({"max_resource_usage": 0.59}, None, ""),
+        ({"max_resource_usage": 0.61}, Cause.CHANGE, "resource usage changed by 11.0"),
+        ({"max_resource_usage": 0.39}, Cause.CHANGE, "resource usage"),
+        ({"msg_rate_in": 70}, None, ""),  # 100 -> 110 is 10 %, not more
+        ({"msg_rate_in": 71}, Cause.CHANGE, "message rate changed by 11.0"),
+        ({"msg_throughput_out": 250}, Cause.CHANGE, "throughput changed by 15.0"),
+        ({"bundles": 11}, None, ""),
+        ({"bundles": 12}, Cause.CHANGE, "bundles changed by 20.0"),
+        ({"bundles": 0}, Cause.CHANGE, "bundles changed by 100.0"),
+        ({"weighted_max_ema": 0.1, "topics": 9}, None, ""),  # the averages do not trigger
+    ],
+)
+def test_what_makes_it_due(now: dict[str, float], cause: Cause | None, words: str) -> None:
+    values = {name: getattr(LOAD, name) for name in LOAD.__slots__} | now
+    due = load_due(Held(LOAD, 0.0), BrokerLoad(**values), 900.0, RULES)
+    assert (None if due is None else due.cause) is cause
+    if due is not None:
+        assert words in due.why
+
+
+def test_the_first_and_the_old() -> None:
+    first = load_due(None, LOAD, 5.0, RULES)
+    assert first is not None
+    assert first.cause is Cause.FIRST
+    assert load_due(Held(LOAD, 0.0), LOAD, 900.0, RULES) is None
+    old = load_due(Held(LOAD, 0.0), LOAD, 900.1, RULES)
+    assert old is not None
+    assert (old.cause, old.why) == (Cause.AGE, "the last report is 900.1 s old, more than 900 s")
+
+
+def test_from_nothing_to_something() -> None:
+    due = load_due(Held(BrokerLoad(max_resource_usage=0.5), 0.0), LOAD, 1.0, RULES)
+    assert due is not None
+    assert "inf" in due.why
+
+
+def test_the_modular_managers_way_compares_the_weighted_maximum() -> None:
+    weights = ResourceWeights(cpu=2.0)
+    now = BrokerLoad(cpu=ResourceUsage(56, 100), max_resource_usage=0.56)
+    assert changes(LOAD, now)["resource usage"] == pytest.approx(6)
+    assert changes(LOAD, now, weights)["resource usage"] == pytest.approx(12)
+
+
+def test_top_bundles() -> None:
+    first = top_due(None, 1, 0.0, 15.0)
+    assert first is not None
+    assert first.cause is Cause.FIRST
+    assert top_due((7, 0.0), 7, 99.0, 15.0) is None
+    assert top_due((7, 0.0), 8, 14.9, 15.0) is None
+    due = top_due((7, 0.0), 8, 15.0, 15.0)
+    assert due is not None
+    assert due.cause is Cause.SAMPLED

@@ -1,0 +1,145 @@
+"""The view of a load topic: the newest report of each broker, its age by the reader's clock, what takes it away."""
+
+import pytest
+
+from loaddata.ownership import OwnershipChange
+from loaddata.report_record import BrokerLoadReport, Junk
+from loaddata.table_view import Arrival, Dropped, Fate, LoadRecord, TableView, ViewRules, age_on_arrival
+from tests.support.load_reports import DECODE, NOW_MS, null, read, record
+
+View = TableView[BrokerLoadReport]
+
+
+@pytest.fixture
+def view() -> View:
+    return TableView(ViewRules(ttl_s=100.0, brokers_max=3))
+
+
+def test_the_newest_report_of_each_broker_counts(view: View) -> None:
+    assert [read(view, record("b2", 0)), read(view, record("b1", 1)), read(view, record("b1", 2, seq=2))] == [
+        Fate.TAKEN
+    ] * 3
+    seen = view.seen(0.0)
+    assert {name: one.offset for name, one in seen.items()} == {"b1": 2, "b2": 0}
+    assert list(seen) == ["b1", "b2"]
+    assert view.get("b3", 0.0) is None
+
+
+def test_age_is_counted_by_the_readers_clock_from_the_arrival(view: View) -> None:
+    read(view, record("b1", 0, timestamp_ms=NOW_MS - 80_000_000), now_s=50.0)
+    for now_s, age_s, outdated in [(50.0, 0.0, False), (150.0, 100.0, False), (150.1, 100.1, True), (40.0, 0.0, False)]:
+        seen = view.get("b1", now_s)
+        assert seen is not None
+        assert (pytest.approx(seen.age_s), seen.outdated) == (age_s, outdated)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "later_ms", "wall_ms", "age_s"),
+    [
+        (10_000, 10_000, None, 0.0),
+        (10_000, 14_000, None, 4.0),  # something that lies behind it is four seconds younger
+        (10_000, 4_000, None, 0.0),  # the log's clock was put back: that makes nothing older
+        (10_000, 10_000, 70_000, 60.0),  # it lay there when the reader came
+        (10_000, 10_000, 1_000, 0.0),
+        (-1, 0, None, 0.001),
+    ],
+)
+def test_age_on_arrival(timestamp_ms: int, later_ms: int, wall_ms: int | None, age_s: float) -> None:
+    assert age_on_arrival(timestamp_ms, later_ms, wall_ms) == age_s
+
+
+def test_what_lay_there_is_as_old_as_the_log_says(view: View) -> None:
+    read(view, record("b1", 0, timestamp_ms=NOW_MS - 101_000), now_s=5.0, wall_ms=NOW_MS)
+    seen = view.get("b1", 5.0)
+    assert seen is not None
+    assert (seen.age_s, seen.outdated) == (101.0, True)
+
+
+def test_a_report_that_was_overtaken_is_late(view: View) -> None:
+    read(view, record("b1", 0, seq=5))
+    assert read(view, record("b1", 1, seq=4)) is Fate.LATE
+    assert read(view, record("b1", 2, seq=5)) is Fate.LATE
+    assert read(view, record("b1", 3, seq=1, incarnation="b1-2")) is Fate.TAKEN
+    assert view.fates == {Fate.TAKEN: 2, Fate.LATE: 2}
+
+
+def test_an_outdated_report_makes_nothing_late(view: View) -> None:
+    """A number that is absurdly high must not silence a broker for ever."""
+    read(view, record("b1", 0, seq=2**53 - 1), now_s=0.0)
+    assert read(view, record("b1", 1, seq=7), now_s=100.0) is Fate.LATE
+    assert read(view, record("b1", 2, seq=8), now_s=100.5) is Fate.TAKEN
+
+
+def test_a_tombstone_counts_only_if_it_names_the_held_record_or_a_newer_one(view: View) -> None:
+    read(view, record("b1", 10))
+    read(view, record("b2", 11))
+    assert read(view, null("b1", 12, names=9)) is Fate.NOT_HONOURED
+    assert set(view.seen(0.0)) == {"b1", "b2"}
+    assert read(view, null("b1", 13, names=10)) is Fate.HONOURED
+    assert set(view.seen(0.0)) == {"b2"}
+    assert read(view, null("b1", 14, names=10)) is Fate.HONOURED, "once more is harmless"
+    assert read(view, record("b1", 15, seq=1)) is Fate.TAKEN, "a broker that reports again is back"
+
+
+def test_a_null_that_says_nothing_takes_nothing_away(view: View) -> None:
+    read(view, record("b1", 10))
+    assert read(view, null("b1", 11, names=None)) is Fate.DROPPED
+    assert read(view, null("b1", 12, names=12)) is Fate.DROPPED
+    assert read(view, null("b 1", 13, names=10)) is Fate.DROPPED
+    assert view.dropped == {Dropped.BARE_NULL: 2, Junk.KEY: 1}
+    assert set(view.seen(0.0)) == {"b1"}
+
+
+def test_junk_is_dropped_and_counted_by_reason(view: View) -> None:
+    for junk in (b"", b"{}", b"\xff"):
+        one = LoadRecord(b"b1", junk, (), 0, NOW_MS)
+        assert view.read(one, DECODE(one), Arrival(0.0)) is Fate.DROPPED
+    assert view.dropped == {Junk.NOT_JSON: 2, Junk.FORMAT: 1}
+    assert view.last_dropped.startswith("not JSON")
+
+
+@pytest.mark.parametrize("differs_ms", [86_400_001, -86_400_001])
+def test_a_writer_with_a_broken_clock_is_dropped(view: View, differs_ms: int) -> None:
+    assert read(view, record("b1", 0, written_at_ms=NOW_MS + differs_ms)) is Fate.DROPPED
+    assert view.dropped == {Junk.CLOCK: 1}
+    assert read(view, record("b1", 0, written_at_ms=NOW_MS + differs_ms // 2)) is Fate.TAKEN
+
+
+def test_no_more_brokers_than_there_is_room_for(view: View) -> None:
+    for number, name in enumerate(("b1", "b2", "b3")):
+        read(view, record(name, number), now_s=float(number))
+    assert read(view, record("b4", 3), now_s=50.0) is Fate.DROPPED
+    assert view.dropped == {Dropped.TOO_MANY_BROKERS: 1}
+    assert read(view, record("b1", 4, seq=2), now_s=50.0) is Fate.TAKEN, "those that are there go on"
+    assert read(view, record("b4", 5), now_s=102.5) is Fate.TAKEN, "the outdated make room"
+    assert set(view.seen(102.5)) == {"b1", "b4"}
+
+
+def test_a_report_is_marked_until_it_names_the_last_change(view: View) -> None:
+    read(view, record("b1", 0, owned_as_of={0: 5, 1: 7}))
+    read(view, record("b2", 1))
+    assert not any(one.lapsed for one in view.seen(0.0).values())
+    view.ownership_changed(OwnershipChange("b1", 0, 5))
+    assert not view.seen(0.0)["b1"].lapsed
+    view.ownership_changed(OwnershipChange("b1", 1, 9))
+    view.ownership_changed(OwnershipChange("b1", 1, 8))
+    assert {name: one.lapsed for name, one in view.seen(0.0).items()} == {"b1": True, "b2": False}
+    read(view, record("b1", 2, seq=2, owned_as_of={0: 5, 1: 8}))
+    assert view.seen(0.0)["b1"].lapsed
+    read(view, record("b1", 3, seq=3, owned_as_of={0: 5, 1: 9}))
+    assert not view.seen(0.0)["b1"].lapsed
+
+
+def test_changes_of_brokers_without_a_report_are_bounded(view: View) -> None:
+    for number in range(10):
+        view.ownership_changed(OwnershipChange(f"b{number}", 0, number))
+    assert sorted(view._changed) == ["b7", "b8", "b9"]
+
+
+def test_opened_again_it_begins_anew_but_knows_the_changes(view: View) -> None:
+    read(view, record("b1", 900))
+    view.ownership_changed(OwnershipChange("b1", 0, 5))
+    view.reopened()
+    assert len(view) == 0
+    read(view, record("b1", 0))
+    assert view.seen(0.0)["b1"].lapsed
