@@ -8,11 +8,10 @@ from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from shedders.snapshot import Snapshot
 from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, wears
-from statechannel.cli.output import say, stdout
+from statechannel.cli.output import cell, say
 
 if TYPE_CHECKING:
     from statechannel.cli.connection import Connection
@@ -80,14 +79,7 @@ def _place(
 def tell(snapshot_remarks: Iterable[str]) -> None:
     """Remarks on a snapshot, for people, before the plan."""
     for one in snapshot_remarks:
-        say(f"note: {one}")
-
-
-def heading(text: str, *, first: bool) -> None:
-    """A line in bold above what follows, with an empty one before it but for the first."""
-    if not first:
-        stdout().print()
-    stdout().print(Text(text, style="bold"))
+        say(cell(f"note: {one}"))
 
 
 def count(number: int, what: str) -> str:

@@ -19,7 +19,7 @@ from shedders.snapshot_remarks import remarks
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, print_json, print_table, stdout
+from statechannel.cli.output import Output, cell, print_json, print_table, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Where bundles would go: plan.")
 
@@ -82,7 +82,7 @@ def plan(
             print_table(
                 ("broker", "filter", "why"),
                 [(name, *what) for name, what in sorted(one.removed.items())],
-                title=f"removed for {one.bundle}",
+                title=cell(f"removed for {one.bundle}"),
             )
 
 

@@ -31,7 +31,7 @@ from shedders.snapshot_cluster import booked_of, cluster_of, with_cluster
 from shedders.snapshot_file import write_snapshot
 from shedders.snapshot_remarks import remarks
 from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, moment, print_json, print_table, say, stdout
+from statechannel.cli.output import Output, cell, moment, print_json, print_table, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Which bundles should move: plan.")
 
@@ -135,7 +135,7 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
             )
             for move in part.moves
         ],
-        title=f"cycle {part.cycle} of {strategy}{at}: {part.label}, {part.reason}: {part.why}",
+        title=cell(f"cycle {part.cycle} of {strategy}{at}: {part.label}, {part.reason}: {part.why}"),
         empty="nothing moves",
     )
     if part.left:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.options import count, looking
+from shedders.cli.options import count, looking, tell
 from shedders.cli.source import snapshot_from
 from shedders.contradictions import contradictions
 from shedders.filter_rules import FilterSettings
@@ -21,7 +21,7 @@ from shedders.snapshot_faults import SnapshotError
 from shedders.snapshot_remarks import remarks
 from shedders.split_settings import SplitSettings
 from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, print_json, say, stdout
+from statechannel.cli.output import Output, cell, print_json, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: check, schema.")
 
@@ -70,9 +70,8 @@ def check(
         f"{file}: {', '.join(count(number, what.removesuffix('s')) for what, number in counts.items())}", markup=False
     )
     chosen = ", ".join(f"{kind} {name}" for kind, name in used.items())
-    stdout().print(f"profile {source.profile}: {chosen}", markup=False)
-    for one in odd:
-        say(f"note: {one}")
+    stdout().print(cell(f"profile {source.profile}: {chosen}"), markup=False)
+    tell(odd)
 
 
 @app.command()

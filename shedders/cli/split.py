@@ -20,7 +20,7 @@ from shedders.snapshot_cluster import cluster_of
 from shedders.snapshot_remarks import remarks
 from shedders.split_settings import SplitSettings
 from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, moment, print_json, print_table, stdout
+from statechannel.cli.output import Output, cell, moment, print_json, print_table, stdout
 from statechannel.cli.split import app as split_app
 
 PLAN = "plan"
@@ -111,5 +111,5 @@ def plan(
                 for one in part.splits
             ],
             title=f"cycle {part.cycle} of {chosen.name}{at}",
-            empty=part.why or "no bundle is over a limit",
+            empty=cell(part.why or "no bundle is over a limit"),
         )

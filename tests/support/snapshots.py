@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -46,7 +46,7 @@ def cluster(seed: int = 0, shape: Shape = Shape(), policies: Policies | None = N
     keys = _keys(len(names) * shape.bundles_each, shape.namespaces)
     random.shuffle(keys)
     bundles: dict[str, Bundle] = {}
-    brokers: dict[str, Broker] = {}
+    made_of: dict[str, list[Bundle]] = {}
     owned: dict[str, list[str]] = {name: [] for name in names}
     for number, key in enumerate(keys):
         owned[serving[number % len(serving)]].append(key)
@@ -54,25 +54,51 @@ def cluster(seed: int = 0, shape: Shape = Shape(), policies: Policies | None = N
         factor = 4.0 if number < shape.hot else 1.0
         made = [_bundle(random, key, name, shape, factor) for key in owned[name]]
         made.sort(key=lambda one: (one.stats.msg_throughput if one.stats else 0.0, one.name))
-        for rank, one in enumerate(made[-REPORTED:]):
-            bundles[one.name] = replace(one, rank=rank)
-        bundles.update((one.name, one) for one in made if one.name not in bundles)
-        domain = f"zone-{number % shape.domains}" if shape.domains else None
-        brokers[name] = Broker(name, load=load_of(made), load_age_s=1.0, version="4.2.4", domain=domain)
+        unranked = len(made) - REPORTED
+        made_of[name] = [
+            replace(one, rank=rank - unranked) if rank >= unranked else one for rank, one in enumerate(made)
+        ]
+        bundles.update((one.name, one) for one in made_of[name])
+    full = Full.of(bundles.values(), len(serving))
+    domains = [f"zone-{number % shape.domains}" if shape.domains else None for number in range(len(names))]
+    brokers = {
+        name: Broker(name, load=load_of(made_of[name], full), load_age_s=1.0, version="4.2.4", domain=domain)
+        for name, domain in zip(names, domains, strict=True)
+    }
     return Cluster(brokers, bundles, policies or Policies(), now_ms=NOW_MS)
 
 
-def load_of(bundles: Sequence[Bundle]) -> BrokerLoad:
-    """A broker's load with these bundles: CPU by messages, bandwidth by bytes, against limits that 100 bundles nearly fill."""
+@dataclass(frozen=True, slots=True)
+class Full:
+    """What a broker can do a second: messages, bytes in, bytes out."""
+
+    msg_rate: float
+    bytes_in: float
+    bytes_out: float
+
+    @classmethod
+    def of(cls, bundles: Iterable[Bundle], brokers: int) -> Full:
+        """So much that the brokers' CPU is used to nearly half on average, and their network to a fifth."""
+        stats = [one.stats for one in bundles if one.stats is not None]
+        half, fifth = 0.45 * max(1, brokers), 0.2 * max(1, brokers)
+        return cls(
+            max(1.0, sum(one.msg_rate for one in stats)) / half,
+            max(1.0, sum(one.msg_throughput_in for one in stats)) / fifth,
+            max(1.0, sum(one.msg_throughput_out for one in stats)) / fifth,
+        )
+
+
+def load_of(bundles: Sequence[Bundle], full: Full) -> BrokerLoad:
+    """A broker's load with these bundles: CPU by messages, bandwidth by bytes."""
     stats = [one.stats for one in bundles if one.stats is not None]
     rate_in, rate_out = sum(one.msg_rate_in for one in stats), sum(one.msg_rate_out for one in stats)
     bytes_in, bytes_out = sum(one.msg_throughput_in for one in stats), sum(one.msg_throughput_out for one in stats)
     load = BrokerLoad(
-        cpu=ResourceUsage(min(780.0, (rate_in + rate_out) / 1000), 800.0),
+        cpu=ResourceUsage(min(780.0, 800.0 * (rate_in + rate_out) / full.msg_rate), 800.0),
         memory=ResourceUsage(2048.0, 8192.0),
         direct_memory=ResourceUsage(1024.0, 4096.0),
-        bandwidth_in=ResourceUsage(bytes_in * 8 / 1000, 10_000_000.0),
-        bandwidth_out=ResourceUsage(bytes_out * 8 / 1000, 10_000_000.0),
+        bandwidth_in=ResourceUsage(bytes_in * 8 / 1000, full.bytes_in * 8 / 1000),
+        bandwidth_out=ResourceUsage(bytes_out * 8 / 1000, full.bytes_out * 8 / 1000),
         msg_rate_in=rate_in,
         msg_rate_out=rate_out,
         msg_throughput_in=bytes_in,

@@ -1,0 +1,417 @@
+"""`shed plan`, `place plan`, `split plan`, `snapshot`, `strategy`: what they print, and how they end."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from pydantic import TypeAdapter
+
+from shedders.cli import source
+from shedders.cluster import IsolationPolicy, Policies
+from shedders.conformance import conform
+from shedders.plan_document import PlanDocument
+from shedders.snapshot_cluster import cluster_of, snapshot_of
+from shedders.snapshot_file import read_snapshot, write_snapshot
+from shedders.strategy import SHEDDING
+from statechannel.cli.exit_codes import ExitCode
+from tests.support.snapshots import Shape, cluster
+from tests.support.strategies import declared, install
+
+SHAPE = Shape(brokers=6, bundles_each=12, hot=2, idle=1, topics_each=3)
+Run = Callable[..., Result]
+SHEDDERS = sorted(declared()[SHEDDING])
+BROKEN = {"name": "p", "namespaces": ["("], "primary": ["x"]}
+COMMANDS = [*((what, "plan", "--snapshot") for what in ("shed", "place", "split")), ("snapshot", "check")]
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """Our strategies and commands, and a snapshot in the current folder."""
+    install(monkeypatch, shedding={"broken": "no.such.module:X", "raising": "tests.cli.raising_strategy:Raising"})
+    write_snapshot(snapshot_of(cluster(7, SHAPE)), Path("s.json"))
+
+
+def changed(**fields: Any) -> str:
+    """The path of the snapshot with some of its fields changed by hand."""
+    loaded = json.loads(Path("s.json").read_text())
+    Path("changed.json").write_text(json.dumps(loaded | fields))
+    return "changed.json"
+
+
+def refused(result: Result, code: int, *words: str) -> None:
+    assert result.exit_code == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "\nhint: " in result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+# --- shed plan --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", SHEDDERS)
+def test_shed_plan_of_every_strategy(strategy: str, run: Run) -> None:
+    result = run("shed", "plan", "--strategy", strategy, "--snapshot", "s.json", "--cycles", 12, "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    document = TypeAdapter(PlanDocument).validate_json(result.stdout)
+    assert document.kind == "shed-plan"
+    assert [one.cycle for one in document.cycles] == list(range(1, 13))
+    assert any(one.moves for one in document.cycles)
+    assert (
+        result.stdout
+        == run("shed", "plan", "-s", strategy, "--snapshot", "s.json", "--cycles", 12, "--output", "json").stdout
+    )
+
+
+def test_shed_plan_as_a_table(run: Run) -> None:
+    result = run("shed", "plan", "--strategy", "uniform", "--snapshot", "s.json", "--set", "max_bundles_per_cycle=1")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(
+        "cycle 1 of uniform at 2023-11-14 22:13:20.000Z: Success, Overloaded: 1 bundle from b0:8080"
+    )
+    assert lines[1].split()[:3] == ["bundle", "from", "to"]
+    assert lines[2].split()[1] == "b0:8080"
+    assert "left alone" in run("shed", "plan", "--strategy", "threshold", "--snapshot", "s.json").stdout
+
+
+def test_everything_that_is_left_alone_is_shown_if_wanted(run: Run) -> None:
+    shown = run("shed", "plan", "-s", "threshold", "--snapshot", "s.json", "--left").stdout
+    for broker in ("b2:8080", "b3:8080", "b4:8080"):
+        assert f"\n{broker} " in shown
+
+
+def test_the_snapshot_afterwards_goes_on_where_it_ended(run: Run) -> None:
+    """Six cycles at once are three and three on the file that they left."""
+    plan = ("shed", "plan", "-s", "transfer", "--output", "json", "--snapshot")
+    at_once = json.loads(run(*plan, "s.json", "--cycles", 6).stdout)["cycles"]
+    first = run(*plan, "s.json", "--cycles", 3, "--after", "next.json")
+    assert "the snapshot after 3 cycles is in next.json" in first.stderr
+    then = json.loads(run(*plan, "next.json", "--cycles", 3).stdout)["cycles"]
+    both = [*json.loads(first.stdout)["cycles"], *then]
+    assert [one | {"cycle": 0} for one in both] == [one | {"cycle": 0} for one in at_once]
+    assert any(one["moves"] for one in then)
+
+
+def test_the_order_of_the_file_means_nothing(run: Run) -> None:
+    loaded = json.loads(Path("s.json").read_text())
+    turned = changed(
+        brokers=dict(reversed(loaded["brokers"].items())), bundles=dict(reversed(loaded["bundles"].items()))
+    )
+    plan = ("shed", "plan", "-s", "transfer", "--cycles", 5, "--output", "json", "--snapshot")
+    assert run(*plan, turned).stdout == run(*plan, "s.json").stdout
+
+
+def test_profile_and_settings_are_told(run: Run) -> None:
+    result = run(
+        "shed", "plan", "--snapshot", "s.json", "--profile", "production", "--output", "json",
+        "--set", "grace_s=5", "--set", "filters.max_topics=9", "--set", "placement.overloaded_percent=70",
+    )  # fmt: skip
+    told = json.loads(result.stdout)
+    assert (told["strategy"], told["placement"], told["profile"]) == ("uniform", "least-long-term-rate", "production")
+    assert (told["settings"]["grace_s"], told["settings"]["max_bundles_per_cycle"]) == (5, 5)
+    assert told["filters"]["max_topics"] == 9
+
+
+def test_a_refused_move_stays_and_says_why(run: Run) -> None:
+    fence = {"isolation": [{"name": "only", "namespaces": [".*"], "primary": ["b0"]}]}
+    result = run("shed", "plan", "-s", "threshold", "--snapshot", changed(policies=fence), "--output", "json")
+    (cycle,) = json.loads(result.stdout)["cycles"]
+    assert [one for one in cycle["moves"] if one["destination"] is not None] == []
+
+
+def test_a_cluster_in_safe_mode_is_left_alone(run: Run) -> None:
+    for strategy in SHEDDERS:
+        result = run("shed", "plan", "-s", strategy, "--snapshot", changed(safe="quorum lost"), "--output", "json")
+        (cycle,) = json.loads(result.stdout)["cycles"]
+        assert (cycle["moves"], cycle["label"]) == ([], "Skip")
+        assert "quorum lost" in cycle["why"]
+
+
+@pytest.mark.parametrize("strategy", SHEDDERS)
+@pytest.mark.parametrize(
+    "brokers", [{}, {"b0:8080": {}}, {"b0:8080": {"load": {}}, "b1:8080": {"load": {"cpu": {"usage": 5}}}}]
+)
+def test_nobody_or_nothing_known_moves_nothing(strategy: str, brokers: dict[str, Any], run: Run) -> None:
+    path = changed(brokers=brokers, gone=sorted({f"b{number}:8080" for number in range(6)} - brokers.keys()))
+    result = run("shed", "plan", "-s", strategy, "--snapshot", path, "--cycles", 5, "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    assert [cycle["moves"] for cycle in json.loads(result.stdout)["cycles"]] == [[]] * 5
+    assert all(cycle["why"] for cycle in json.loads(result.stdout)["cycles"])
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("--snapshot", "none.json"), 7, ("none.json: it cannot be read: No such file",)),
+        (("--snapshot", "s.json", "-s", "treshold"), 8, ("no shedding strategy `treshold`", "did you mean threshold?")),
+        (("--snapshot", "s.json", "-s", "broken"), 1, ("`broken` cannot be imported: ModuleNotFoundError",)),
+        (("--snapshot", "s.json", "-s", "raising"), 1, ("`raising` fails: ZeroDivisionError('oh')",)),
+        (("--snapshot", "s.json", "--placement", "x"), 8, ("no placement strategy `x`",)),
+        (("--snapshot", "s.json", "--profile", "x"), 8, ("there is no profile `x`", "production")),
+        (("--snapshot", "s.json", "--set", "x=1"), 8, ("shedding.transfer has no setting `x`", "target_std")),
+        (("--snapshot", "s.json", "--set", "x"), 8, ("--set x: not of the form name=value",)),
+        (("--snapshot", "s.json", "--set", "filters.x=1"), 8, ("filters has no setting `x`",)),
+        (("--snapshot", "s.json", "--cycles", "0"), 2, ("'--cycles'",)),
+        (("--snapshot", "s.json", "--after", "no/such/folder.json"), 7, ("it cannot be written",)),
+        ((), 2, ("Missing option '--snapshot'",)),
+    ],
+)
+def test_what_cannot_be_planned(args: tuple[str, ...], code: int, words: tuple[str, ...], run: Run) -> None:
+    result = run("shed", "plan", *args, "--output", "json")
+    assert result.exit_code == code
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"brokers": {"b": {"load": {"cpu": {"usage": -1}}}}}, "brokers.b.load.cpu.usage: greater than or equal to 0"),
+        (
+            {"brokers": {"b": {"load": {"msg_rate_in": float("nan")}}}},
+            "brokers.b.load.msg_rate_in: a finite number is wanted, found NaN",
+        ),
+        (
+            {"brokers": {"b": {"load": {"msg_rate_in": float("inf")}}}},
+            "brokers.b.load.msg_rate_in: a finite number is wanted, found Infinity",
+        ),
+        (
+            {"bundles": {"t/n/0x00000000_0xffffffff": {"owner": "b9"}}},
+            ".owner: b9 stands neither in brokers nor in gone",
+        ),
+        (
+            {"policies": {"isolation": [{"name": "p", "namespaces": ["("], "primary": ["x"]}]}},
+            "policies.isolation[0].namespaces[0]",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("shed", "plan", "--snapshot"),
+        ("place", "plan", "--snapshot"),
+        ("split", "plan", "--snapshot"),
+        ("snapshot", "check"),
+    ],
+)
+def test_bad_snapshots_are_refused_by_every_command(
+    command: tuple[str, ...], fields: dict[str, Any], problem: str, run: Run
+) -> None:
+    refused(run(*command, changed(**fields)), ExitCode.BAD_EXPORT, problem, "design/snapshot.md")
+
+
+# --- place plan -------------------------------------------------------------------------------------------------------
+
+
+def test_place_plan_places_what_nobody_serves(run: Run) -> None:
+    base = cluster(7, SHAPE)
+    names = sorted(base.bundles)[:4]
+    base = replace(base, bundles={**base.bundles, **{name: replace(base.bundles[name], owner=None) for name in names}})
+    write_snapshot(snapshot_of(base), Path("open.json"))
+    told = json.loads(run("place", "plan", "--snapshot", "open.json", "--output", "json").stdout)
+    assert TypeAdapter(PlanDocument).validate_python(told).kind == "place-plan"
+    assert [one["bundle"] for one in told["placed"]] == names
+    assert all(one["broker"] in base.brokers and one["broker"] in one["best"] for one in told["placed"])
+    table = run("place", "plan", "--snapshot", "open.json").stdout
+    assert all(name in table for name in names)
+
+
+def test_place_plan_says_which_filter_removed_whom(run: Run) -> None:
+    base = cluster(7, SHAPE)
+    name = min(base.bundles)
+    policies = Policies((IsolationPolicy("gold", (".*",), ("b[0-2]",)),), cordons={"b1:8080": "to be replaced"})
+    write_snapshot(snapshot_of(replace(base, policies=policies)), Path("fenced.json"))
+    (placed,) = json.loads(run("place", "plan", name, "--snapshot", "fenced.json", "--output", "json").stdout)["placed"]
+    assert placed["broker"] in ("b0:8080", "b2:8080")
+    assert {broker: what for broker, (what, _) in placed["removed"].items()} == {
+        "b1:8080": "cordon", "b3:8080": "isolation", "b4:8080": "isolation", "b5:8080": "isolation",
+    }  # fmt: skip
+    shown = run("place", "plan", name, "--snapshot", "fenced.json", "--removed").stdout
+    assert "1 by cordon, 3 by isolation" in shown
+    assert "to be replaced" in shown
+
+
+def test_place_plan_of_a_bundle_that_is_not_there(run: Run) -> None:
+    refused(
+        run("place", "plan", "t/n/0x0_0x1", "--snapshot", "s.json"), ExitCode.NOT_FOUND, "no bundle of the snapshot"
+    )
+
+
+def test_place_plan_takes_settings_of_the_placement(run: Run) -> None:
+    name = min(cluster(7, SHAPE).bundles)
+    plan = ("place", "plan", name, "--snapshot", "s.json", "-s", "least-resource-usage", "--output", "json")
+    told = json.loads(run(*plan, "--set", "difference_percent=99", "--set", "filters.max_topics=5").stdout)
+    assert told["settings"]["difference_percent"] == 99
+    assert told["filters"]["max_topics"] == 5
+
+
+# --- split plan -------------------------------------------------------------------------------------------------------
+
+
+def test_split_plan_carries_hits_on(run: Run) -> None:
+    plan = ("split", "plan", "--snapshot", "s.json", "--set", "splitting.max_topics=2", "--output", "json")
+    told = json.loads(run(*plan, "--cycles", 4).stdout)
+    assert TypeAdapter(PlanDocument).validate_python(told).kind == "split-plan"
+    assert [sum(bool(one["positions"]) for one in cycle["splits"]) for cycle in told["cycles"]] == [0, 0, 0, 10]
+    cut = told["cycles"][3]["splits"][0]
+    assert (cut["reason"], len(cut["children"])) == ("Topics", 2)
+    assert json.loads(run(*plan, "--set", "splitting.hit_threshold=0").stdout)["cycles"][0]["splits"][0]["positions"]
+
+
+def test_split_plan_of_a_bundle_by_name(run: Run) -> None:
+    name = min(cluster(7, SHAPE).bundles)
+    result = run(
+        "split",
+        "plan",
+        name,
+        "--snapshot",
+        "s.json",
+        "--algorithm",
+        "specified_positions_divide",
+        "--set",
+        "positions=[100]",
+    )
+    assert result.exit_code == 0, result.stderr
+    assert f"{name}  0x00000064  Admin" in result.stdout
+
+
+def test_split_is_still_the_command_that_asks_the_brokers(run: Run) -> None:
+    helped = run("split", "--help").stdout
+    assert "Split a bundle in one record" in helped
+    assert "--at" in helped
+    assert "split plan" in helped
+    result = run("split", "tenant/ns/0x00000000_0x80000000", "--at", "0x1", "--parts", "2")
+    refused(result, ExitCode.USAGE, "--at and --parts exclude each other")
+    assert "--algorithm" in run("split", "plan", "--help").stdout
+    assert "Split a bundle; `split plan`" in run("--help").stdout
+
+
+# --- snapshot ---------------------------------------------------------------------------------------------------------
+
+
+def test_snapshot_check(run: Run) -> None:
+    assert run("snapshot", "check", "s.json").stdout.splitlines() == [
+        "s.json: 6 brokers, 72 bundles, 4 namespaces, 216 topics",
+        "profile default: shedding transfer, placement least-resource-usage, split range-equally-divide",
+    ]
+    odd = run(
+        "snapshot",
+        "check",
+        changed(gone=["b9:8080"], brokers={**json.loads(Path("s.json").read_text())["brokers"], "bx": {}}),
+    )
+    assert odd.stderr == "note: broker bx has no load report\n"
+    told = json.loads(run("snapshot", "check", "s.json", "--output", "json").stdout)
+    assert (told["brokers"], told["strategies"]["shedding"], told["remarks"]) == (6, "transfer", [])
+
+
+def test_snapshot_check_names_policies_that_cannot_be_kept_together(run: Run) -> None:
+    policies = {
+        "isolation": [{"name": "gold", "namespaces": ["tenant/ns-0"], "primary": ["b1"]}],
+        "pins": {"tenant/ns-0": "b2:8080"},
+    }
+    result = run("snapshot", "check", changed(policies=policies))
+    refused(result, ExitCode.BAD_EXPORT, "policies: nobody: ", "pin tenant/ns-0 -> b2:8080", "isolation gold")
+    planned = run("shed", "plan", "-s", "threshold", "--snapshot", "changed.json")
+    assert planned.exit_code == 0
+    assert "note: nobody: no broker may take" in planned.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"profile": "x"}, "there is no profile `x`"),
+        ({"strategies": {"shedding": "x"}}, "there is no shedding strategy `x`"),
+        ({"settings": {"shedding": {"uniform": {"x": 1}}}}, "shedding.uniform has no setting `x`"),
+        ({"settings": {"parts": {"filters": {"max_topics": 0}}}}, "filters.max_topics: input should be greater"),
+        ({"settings": {"parts": {"x": {}}}}, "settings.parts: x: there is no such part"),
+    ],
+)
+def test_snapshot_check_tries_strategies_and_settings(fields: dict[str, Any], words: str, run: Run) -> None:
+    result = run("snapshot", "check", changed(**fields))
+    assert result.exit_code in (ExitCode.BAD_SETTINGS, ExitCode.BAD_EXPORT)
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize("document", ["snapshot", "plan"])
+def test_snapshot_schema(document: str, run: Run) -> None:
+    schema = json.loads(run("snapshot", "schema", document).stdout)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["title"].lower() == document
+
+
+def test_snapshots_may_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+
+    points = [
+        EntryPoint("live", "tests.cli.raising_strategy:taken", source.SOURCES),
+        EntryPoint("off", "no.such:x", source.SOURCES),
+    ]
+    monkeypatch.setattr(source, "entry_points", lambda group: EntryPoints(points))
+    assert run("snapshot", "check", "live").stdout.startswith("live: 2 brokers, ")
+    refused(run("snapshot", "check", "off"), ExitCode.FAILED, "`--snapshot off` (no.such:x) cannot be loaded")
+    assert run("snapshot", "check", "./s.json").exit_code == 0
+
+
+def test_without_anybody_who_offers_it_live_is_a_file(run: Run) -> None:
+    refused(run("shed", "plan", "--snapshot", "live"), ExitCode.BAD_EXPORT, "live: it cannot be read")
+
+
+# --- strategy ---------------------------------------------------------------------------------------------------------
+
+
+def test_strategy_list(run: Run) -> None:
+    shown = run("strategy", "list").stdout
+    for name in (*SHEDDERS, "round-robin", "flow-or-qps-equally-divide", "upstream-defaults", "production"):
+        assert f" {name} " in shown or f"\n{name} " in shown
+    assert "unusable: shedding strategy `broken` cannot be imported" in shown
+    told = json.loads(run("strategy", "list", "--output", "json").stdout)
+    assert {one["kind"] for one in told["strategies"]} == {"shedding", "placement", "split"}
+    assert [one["name"] for one in told["profiles"]][:2] == ["default", "upstream-defaults"]
+
+
+def test_strategy_show(run: Run) -> None:
+    shown = run("strategy", "show", "threshold").stdout
+    assert shown.startswith("threshold (shedding)\nKeeps brokers within a threshold")
+    assert "threshold_percent" in shown
+    assert "loadBalancerBrokerThresholdShedderPercentage" in shown
+    both = run("strategy", "show", "avg").stdout
+    assert both.startswith("avg (shedding, placement)\n")
+    told = json.loads(run("strategy", "show", "uniform", "--output", "json").stdout)
+    assert told["settings"]["properties"]["max_unload_share"]["default"] == 0.2
+    refused(run("strategy", "show", "x"), ExitCode.BAD_SETTINGS, "there is no strategy `x`", "There are: avg")
+    refused(run("strategy", "show", "uniform", "--kind", "x"), ExitCode.BAD_SETTINGS, "placement")
+
+
+def test_strategy_check(run: Run) -> None:
+    kept = run("strategy", "check", "range-equally-divide")
+    assert kept.exit_code == 0
+    assert kept.stdout.splitlines()[-1] == "all 6 rules kept"
+    told = json.loads(run("strategy", "check", "range-equally-divide", "--output", "json").stdout)
+    assert told["passed"]
+    assert [one["rule"] for one in told["findings"]] == [
+        *(one.rule for one in conform("split", "range-equally-divide", hashes=False)),
+        "the same answers whatever the hash seed",
+    ]
+    failed = run("strategy", "check", "raising", "--output", "json")
+    assert failed.exit_code == ExitCode.FAILED
+    assert not json.loads(failed.stdout)["passed"]
+    assert "raises ZeroDivisionError('oh')" in failed.stdout
+
+
+def test_what_a_snapshot_says_does_not_steer_the_terminal(run: Run) -> None:
+    path = changed(safe="\x1b[31mred")
+    assert "\x1b" not in run("shed", "plan", "--snapshot", path).stdout
+    bad = changed(brokers={"\x1b[31m": {"x": 1}})
+    assert "\x1b" not in run("shed", "plan", "--snapshot", bad).stderr
+
+
+def test_the_cluster_of_these_tests_is_in_the_file() -> None:
+    assert cluster_of(read_snapshot(Path("s.json"))) == cluster(7, SHAPE)

@@ -1,0 +1,310 @@
+"""The conformance suite: ours keep every rule, and every rule catches who breaks it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import Field
+
+from shedders.cluster import Bundle, Cluster
+from shedders.conformance import Finding, conform
+from shedders.conformance_clusters import cases, uneven
+from shedders.plan import Label, Left, Move, Placed, Plan, Reason
+from shedders.strategy import PLACEMENT, SHEDDING, SPLIT, StrategySettings
+from tests.support.strategies import declared
+
+OURS = [
+    (kind, name, where)
+    for kind, group in (("shedding", SHEDDING), ("placement", PLACEMENT), ("split", SPLIT))
+    for name, where in declared()[group].items()
+]
+
+
+def loaded(where: str) -> Any:
+    module, _, name = where.partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def findings_of(kind: str, name: str, where: str) -> Sequence[Finding]:
+    return conform(kind, name, loaded(where))
+
+
+@pytest.mark.parametrize(("kind", "name", "where"), OURS, ids=[f"{kind}-{name}" for kind, name, _ in OURS])
+def test_ours_keep_every_rule(kind: str, name: str, where: str) -> None:
+    findings = findings_of(kind, name, where)
+    assert [(one.rule, one.how) for one in findings if not one.passed] == []
+    assert len(findings) >= 6
+
+
+def test_the_suite_sees_moves() -> None:
+    """A suite on which nothing ever moves would pass whatever is wrong."""
+    movers = set()
+    for kind, name, where in OURS:
+        if kind == "shedding":
+            found = findings_of(kind, name, where)
+            how = next(one.how for one in found if one.rule.startswith("it plans what makes sense"))
+            movers |= {name} if int(how.split()[0]) else set()
+    assert movers == {name for kind, name, _ in OURS if kind == "shedding"}
+
+
+class Settings(StrategySettings):
+    """Of the strategies here."""
+
+    share: float = Field(default=0.5, ge=0, description="Not used.")
+
+
+class Good:
+    """Moves the first bundle of the broker with most to the one with fewest, if both have a sound report."""
+
+    name: ClassVar[str] = "mine"
+    Settings: ClassVar[type[StrategySettings]] = Settings
+
+    def __init__(self, settings: StrategySettings) -> None:
+        self.settings = settings
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        del memory
+        left = [Left(name, "blind", "no sound report") for name in cluster.broker_names if not self.sees(cluster, name)]
+        names = [name for name in cluster.broker_names if self.sees(cluster, name)]
+        if cluster.safe is not None or len(names) < 2:
+            return Plan(self.name, Label.SKIP, Reason.NO_BROKERS, "nobody to choose from", left=left)
+        names.sort(key=lambda name: (len(cluster.bundles_of[name]), name))
+        open_ = [name for name in names if cluster.brokers[name].accepting and name not in cluster.policies.cordons]
+        for bundle in cluster.bundles_of[names[-1]]:
+            if open_[:1] not in ([], names[-1:]) and self.may_go(cluster, bundle):
+                move = Move(bundle.name, names[-1], open_[0], Reason.OVERLOADED, 1.0, "most to fewest")
+                return Plan(self.name, Label.SUCCESS, Reason.OVERLOADED, "one goes", [move], left)
+        return Plan(self.name, Label.SKIP, Reason.NO_BUNDLES, "none may go", left=left)
+
+    def sees(self, cluster: Cluster, name: str) -> bool:
+        broker = cluster.brokers[name]
+        load = broker.load
+        return load is not None and 0 <= load.cpu.usage < 1e9 and not broker.load_lapsed and broker.load_age_s < 60
+
+    def may_go(self, cluster: Cluster, bundle: Bundle) -> bool:
+        policies = cluster.policies
+        return not (
+            bundle.in_flight
+            or bundle.name in cluster.recent.bundles
+            or bundle.name in policies.pins
+            or bundle.namespace in policies.excluded
+            or not bundle.averages.short.msg_rate >= 0
+        )
+
+
+def broken_rules(found: type[Any], kind: str = "shedding") -> list[str]:
+    return [one.rule.split(",")[0] for one in conform(kind, "mine", found, hashes=False) if not one.passed]
+
+
+def test_a_good_stranger_passes() -> None:
+    assert broken_rules(Good) == []
+
+
+class Misnamed(Good):
+    """Good."""
+
+    name = "other"
+
+
+class Silent(Good):
+    """Good."""
+
+    class Settings(StrategySettings):
+        share: float = 0.5
+
+
+class Twice(Good):
+    """Good."""
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        plan = super().plan(cluster, memory)
+        return replace(plan, moves=[*plan.moves, *plan.moves])
+
+
+class Blind(Good):
+    """Good."""
+
+    def sees(self, cluster: Cluster, name: str) -> bool:
+        return True
+
+
+class Pushy(Good):
+    """Good."""
+
+    def may_go(self, cluster: Cluster, bundle: Bundle) -> bool:
+        return not bundle.in_flight
+
+
+class ByOrder(Good):
+    """Good."""
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        return replace(super().plan(cluster, memory), why=f"first of all: {next(iter(cluster.bundles), 'none')}")
+
+
+class Growing(Good):
+    """Good."""
+
+    seen: ClassVar[list[str]] = []
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        self.seen.append("x")
+        return replace(super().plan(cluster, memory), stats={"seen": float(len(self.seen))})
+
+
+class Writing(Good):
+    """Good."""
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        memory["mine"] = 1  # type: ignore[index]
+        return super().plan(cluster, memory)
+
+
+class Forgetful(Good):
+    """Good."""
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        return replace(super().plan(cluster, memory), memory={"seen": {1, 2}})
+
+
+class Trusting(Good):
+    """Good."""
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        return replace(super().plan(cluster, memory), memory={"hits": memory.get("hits", 0) + 1})
+
+
+class Mute(Good):
+    """Good."""
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        return replace(super().plan(cluster, memory), why="")
+
+
+@pytest.mark.parametrize(
+    ("found", "rule"),
+    [
+        (Misnamed, "it is called as it is installed"),
+        (Silent, "its settings explain themselves and refuse what they do not know"),
+        (Twice, "it plans what makes sense"),
+        (Mute, "it plans what makes sense"),
+        (Blind, "it moves nothing from or to brokers of which nothing sound is known"),
+        (Pushy, "it leaves alone what must stay"),
+        (ByOrder, "the same answer again"),
+        (Growing, "the same answer again"),
+        (Writing, "it changes neither the cluster nor the memory that it is given"),
+        (Forgetful, "memory goes through JSON"),
+        (Trusting, "it copes with a memory that it did not write"),
+    ],
+)
+def test_each_rule_catches_who_breaks_it(found: type[Any], rule: str) -> None:
+    assert rule in broken_rules(found)
+
+
+class First:
+    """Takes the first candidate."""
+
+    name: ClassVar[str] = "mine"
+    Settings: ClassVar[type[StrategySettings]] = Settings
+
+    def __init__(self, settings: StrategySettings) -> None:
+        self.settings = settings
+
+    def choose(self, cluster: Cluster, candidates: Sequence[str]) -> str | None:
+        return min(candidates, default=None)
+
+    def place(
+        self,
+        cluster: Cluster,
+        bundle: Bundle,
+        candidates: Sequence[str],
+        booked: Mapping[str, Sequence[str]],
+        memory: Mapping[str, Any],
+    ) -> Placed:
+        chosen = self.choose(cluster, candidates)
+        return Placed(bundle.name, chosen, "the first", () if chosen is None else (chosen,), memory=memory)
+
+
+class Elsewhere(First):
+    """Takes the first of all."""
+
+    def choose(self, cluster: Cluster, candidates: Sequence[str]) -> str | None:
+        return min(cluster.broker_names, default=None)
+
+
+class InOrder(First):
+    """Takes the first in the dictionary."""
+
+    def choose(self, cluster: Cluster, candidates: Sequence[str]) -> str | None:
+        return next((name for name in cluster.brokers if name in candidates), None)
+
+
+class Counting(First):
+    """Reads what is on its way, and trips over it."""
+
+    def place(self, cluster: Cluster, bundle: Bundle, candidates: Any, booked: Any, memory: Any) -> Placed:
+        sum(cluster.bundles[name].averages.short.msg_rate for names in booked.values() for name in names)
+        return super().place(cluster, bundle, candidates, booked, memory)
+
+
+def test_placements_are_tried_too() -> None:
+    assert broken_rules(First, "placement") == []
+    assert "it names one of the candidates" in broken_rules(Elsewhere, "placement")
+    assert "without candidates it names nobody" in broken_rules(Elsewhere, "placement")
+    assert broken_rules(InOrder, "placement") == ["the same answer again"]
+    assert broken_rules(Counting, "placement") == ["what is on its way to a broker is counted or ignored"]
+
+
+class Middle:
+    """Cuts at the topics in the middle."""
+
+    name: ClassVar[str] = "mine"
+    Settings: ClassVar[type[StrategySettings]] = Settings
+
+    def __init__(self, settings: StrategySettings) -> None:
+        self.settings = settings
+
+    def positions(self, bundle: Bundle) -> Sequence[int]:
+        return [topic.position for topic in bundle.topics]
+
+
+def test_split_algorithms_are_tried_too() -> None:
+    assert broken_rules(Middle, "split") == [
+        "positions lie strictly inside",
+        "the same answer whatever the order of the topics",
+    ]
+
+
+def test_impure_modules_are_found_by_what_they_import(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "impure_strategy.py").write_text(
+        "import random\nfrom shedders.split_range import SplitRange\n\n\n"
+        'class Impure(SplitRange):\n    """Cuts anywhere."""\n\n    name = "impure"\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = conform("split", "impure", loaded("impure_strategy:Impure"), hashes=False)
+    assert [one.how for one in found if not one.passed] == ["its module imports random"]
+
+
+def test_the_same_answers_whatever_the_hash_seed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hashing_strategy.py").write_text(
+        "from shedders.split_range import SplitRange\n\n\n"
+        'class Hashing(SplitRange):\n    """Cuts where the hash of the name says."""\n\n    name = "hashing"\n\n'
+        "    def positions(self, bundle):\n        found = super().positions(bundle)\n"
+        "        return [one - hash(bundle.name) % 3 for one in found if one > 9]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = conform("split", "hashing", loaded("hashing_strategy:Hashing"))
+    assert "the same answers whatever the hash seed" in [one.rule for one in found if not one.passed]
+
+
+def test_the_clusters_are_what_they_say() -> None:
+    names = [case.about for case in cases()]
+    assert len(names) == len(set(names)) >= 25
+    base = uneven()
+    rates = [base.brokers[name].load.msg_rate for name in base.broker_names]  # type: ignore[union-attr]
+    assert rates[0] > 2 * max(rates[1:])
+    assert rates[-1] == 0

@@ -1,0 +1,333 @@
+"""Dry runs: the same as on the cluster itself, bit for bit; memory is carried on; no move that the filters refuse."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from shedders.booked_moves import Booked, BookedMoves
+from shedders.cluster import Bundle, Cluster, IsolationPolicy, Policies
+from shedders.dry_run import Decision, decide, place_all, run_cycles, run_splits, split_named
+from shedders.errors import StrategyFailedError
+from shedders.filter_rules import FilterSettings
+from shedders.moved import after_moves, after_splits
+from shedders.placing import Pipeline
+from shedders.plan import Label, Move, Placed, Plan, Reason, SplitPlan
+from shedders.plan_document import cycle_part, split_cycle
+from shedders.registry import SheddingMaker, make
+from shedders.selection import choose, pipeline_of, remembered_by, shedding_of
+from shedders.snapshot import Snapshot
+from shedders.snapshot_cluster import booked_of, cluster_of, snapshot_of, with_cluster
+from shedders.snapshot_file import read_snapshot, write_snapshot
+from shedders.split_range import SplitRange
+from shedders.split_settings import SplitSettings
+from shedders.strategy import SHEDDING, StrategySettings
+from tests.support.snapshots import Shape, cluster
+from tests.support.strategies import declared, install
+
+UNEVEN = Shape(brokers=6, bundles_each=12, hot=2, idle=1, topics_each=3)
+SHEDDERS = sorted(declared()[SHEDDING])
+CYCLES = 5
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+class Fixed:
+    """Plans what it is told to; for tests."""
+
+    name: ClassVar[str] = "fixed"
+    Settings: ClassVar[type[StrategySettings]] = StrategySettings
+
+    def __init__(self, moves: Sequence[Move], memory: Mapping[str, Any] | None = None) -> None:
+        self.moves = moves
+        self.memory = memory or {}
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        label = Label.SUCCESS if self.moves else Label.SKIP
+        return Plan(
+            self.name, label, Reason.OVERLOADED, "told", self.moves, memory={**self.memory, "before": dict(memory)}
+        )
+
+
+def fixed(*moves: Move, memory: Mapping[str, Any] | None = None) -> SheddingMaker:
+    return lambda _can_take: Fixed(moves, memory)
+
+
+def pipeline(**filters: Any) -> Pipeline:
+    return Pipeline(make("placement", "least-resource-usage"), FilterSettings(**filters))
+
+
+def move(bundle: Bundle, destination: str | None, **fields: Any) -> Move:
+    return Move(bundle.name, bundle.owner or "", destination, Reason.OVERLOADED, 1.0, "for a test", **fields)
+
+
+def decisions(snapshot: Snapshot, strategy: str, cycles: int = CYCLES) -> list[Decision]:
+    chosen = choose(snapshot, "shedding", name=strategy)
+    found = cluster_of(snapshot)
+    memory, booked = remembered_by(snapshot, "shedding", strategy), booked_of(snapshot, found)
+    return list(run_cycles(found, shedding_of(chosen), memory, pipeline_of(snapshot)[1], booked=booked, cycles=cycles))
+
+
+def told(found: Sequence[Decision], first: int = 1) -> list[dict[str, Any]]:
+    return [cycle_part(number, one).model_dump() for number, one in enumerate(found, first)]
+
+
+# --- bit for bit ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", SHEDDERS)
+def test_a_dry_run_is_what_would_be_done(strategy: str, tmp_path: Path) -> None:
+    """On the cluster itself, cycle by cycle as the balancer goes, and on the file that was taken of it."""
+    live = cluster(7, UNEVEN)
+    booked = BookedMoves(expire_s=60, keep_s=600)
+    booked.book(live, [move(live.bundles_of[live.broker_names[0]][3], live.broker_names[-1])], 0.0)
+    write_snapshot(snapshot_of(live, booked=booked.moves), tmp_path / "taken.json")
+    dry = decisions(read_snapshot(tmp_path / "taken.json"), strategy)
+
+    chosen = choose(snapshot_of(live), "shedding", name=strategy)
+    pipeline_ = pipeline_of(snapshot_of(live))[1]
+    memory: Mapping[str, Any] = {}
+    done: list[Decision] = []
+    on_their_way: Sequence[Booked] = booked.moves
+    for _ in range(CYCLES):
+        one = decide(live, shedding_of(chosen), memory, pipeline_, booked=on_their_way)
+        done.append(one)
+        memory, live, on_their_way = one.memory, one.after(60.0), ()
+    assert told(dry) == told(done)
+    assert [one.moves for one in dry] == [one.moves for one in done]
+
+
+@pytest.mark.parametrize("strategy", SHEDDERS)
+def test_a_snapshot_between_two_cycles_changes_nothing(strategy: str, tmp_path: Path) -> None:
+    """Several cycles at once, and each of them on the file that the last one left: as after a change of the leader."""
+    snapshot = snapshot_of(cluster(3, UNEVEN))
+    at_once = told(decisions(snapshot, strategy))
+    one_by_one = []
+    for number in range(1, CYCLES + 1):
+        (one,) = decisions(snapshot, strategy, cycles=1)
+        one_by_one += told([one], number)
+        memory = snapshot.memory.model_copy(update={"shedding": {strategy: dict(one.memory)}})
+        snapshot = with_cluster(snapshot.model_copy(update={"memory": memory}), one.after(60.0))
+        write_snapshot(snapshot, tmp_path / "next.json")
+        snapshot = read_snapshot(tmp_path / "next.json")
+    assert one_by_one == at_once
+
+
+@pytest.mark.parametrize("strategy", SHEDDERS)
+def test_the_clusters_here_make_every_strategy_move(strategy: str) -> None:
+    assert any(one.moves for one in decisions(snapshot_of(cluster(7, UNEVEN)), strategy, cycles=12))
+
+
+# --- what is moved ----------------------------------------------------------------------------------------------------
+
+
+def test_what_the_strategy_leaves_open_is_placed() -> None:
+    base = cluster(1, UNEVEN)
+    first, second = base.bundles_of[base.broker_names[0]][:2]
+    found = decide(base, fixed(move(first, None), move(second, None)), {}, pipeline())
+    assert [one.planned for one in found.checked] == [None, None]
+    assert [one.bundle for one in found.placed] == [first.name, second.name]
+    assert [one.destination for one in found.moves] == [one.broker for one in found.placed]
+    assert all(one.destination not in (None, one.source) for one in found.moves)
+
+
+def test_what_a_filter_refuses_stays_and_says_so() -> None:
+    base = cluster(1, UNEVEN)
+    idle = base.broker_names[-1]
+    base = replace(base, policies=Policies(cordons={idle: "to be replaced"}))
+    bundle = base.bundles_of[base.broker_names[0]][0]
+    found = decide(base, fixed(move(bundle, idle)), {}, pipeline())
+    assert found.moves == []
+    assert found.checked[0].planned == idle
+    assert found.checked[0].refused is not None
+    assert "cordon" in found.checked[0].refused
+    assert found.after(60.0).bundles == base.bundles
+
+
+def test_two_moves_that_are_harmless_alone_break_no_policy() -> None:
+    base = cluster(1, replace(UNEVEN, namespaces=2))
+    idle = base.broker_names[-1]
+    policies = Policies(anti_affinity={"tenant/ns-0": "g", "tenant/ns-1": "g"})
+    one = next(one for one in base.bundles_of[base.broker_names[0]] if one.namespace == "tenant/ns-0")
+    other = next(one for one in base.bundles_of[base.broker_names[0]] if one.namespace == "tenant/ns-1")
+    # Only these two are left, so that apart is possible.
+    base = replace(base, policies=policies, bundles={one.name: one, other.name: other})
+    found = decide(base, fixed(move(one, idle), move(other, idle)), {}, pipeline())
+    assert [each.bundle for each in found.moves] == [one.name]
+    assert "anti-affinity" in (found.checked[1].refused or "")
+
+
+def test_nobody_but_the_source_may_take_it_so_it_stays() -> None:
+    base = cluster(1, UNEVEN)
+    source = base.broker_names[0]
+    fence = Policies((IsolationPolicy("only", (".*",), (source.partition(":")[0],)),))
+    base = replace(base, policies=fence)
+    found = decide(base, fixed(move(base.bundles_of[source][0], None)), {}, pipeline())
+    assert found.moves == []
+    assert found.checked[0].refused is not None
+
+
+def test_shedders_see_what_is_on_its_way_and_leave_it_alone() -> None:
+    base = cluster(1, UNEVEN)
+    bundle = base.bundles_of[base.broker_names[0]][0]
+    booked = BookedMoves(expire_s=60, keep_s=600)
+    booked.book(base, [move(bundle, base.broker_names[-1])], 0.0)
+    with pytest.raises(StrategyFailedError, match="which is on its way already"):
+        decide(base, fixed(move(bundle, base.broker_names[1])), {}, pipeline(), booked=booked.moves)
+    found = decide(base, fixed(), {}, pipeline(), booked=booked.moves)
+    assert found.after(60.0).bundles[bundle.name].owner == base.broker_names[-1]
+
+
+def test_memory_is_carried_on() -> None:
+    found = list(run_cycles(cluster(), fixed(memory={"a": (1, 2)}), {"start": 0}, pipeline(), cycles=3))
+    assert found[0].memory == {"a": [1, 2], "before": {"start": 0}}
+    assert found[2].memory["before"]["before"] == found[0].memory
+
+
+def test_a_strategy_that_sheds_and_places_has_one_memory() -> None:
+    snapshot = snapshot_of(cluster(7, UNEVEN))
+    chosen = choose(snapshot, "shedding", name="avg")
+    both = pipeline_of(snapshot, name="avg")[1]
+    found = list(run_cycles(cluster_of(snapshot), shedding_of(chosen), {}, both, cycles=8))
+    assert any(one.moves for one in found)
+    assert all(one.placing_memory == one.memory for one in found)
+    kept = snapshot.model_copy(
+        update={"memory": snapshot.memory.model_copy(update={"shedding": {"avg": {"plan": {}}}})}
+    )
+    assert remembered_by(kept, "placement", "avg") == {"plan": {}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda one: [replace(one, source="b9:8080")], "which does not own it"),
+        (lambda one: [replace(one, bundle="t/n/0x00000000_0x00000001")], "which does not own it"),
+        (lambda one: [replace(one, destination=one.source)], "to where it is"),
+        (lambda one: [one, one], "twice"),
+    ],
+)
+def test_nonsense_is_refused(wrong: Any, why: str) -> None:
+    base = cluster()
+    one = move(base.bundles_of[base.broker_names[0]][0], base.broker_names[1])
+    with pytest.raises(StrategyFailedError, match=why):
+        decide(base, fixed(*wrong(one)), {}, pipeline())
+
+
+def test_a_cluster_that_is_to_be_left_alone_is() -> None:
+    base = replace(cluster(), safe="quorum lost")
+    with pytest.raises(StrategyFailedError, match="left alone"):
+        decide(base, fixed(move(base.bundles_of[base.broker_names[0]][0], base.broker_names[1])), {}, pipeline())
+
+
+@pytest.mark.parametrize("memory", [{"x": float("nan")}, {"x": {1}}, {"x": object()}])
+def test_a_memory_that_json_cannot_hold_is_refused(memory: dict[str, Any]) -> None:
+    with pytest.raises(StrategyFailedError, match="remembers what JSON cannot hold"):
+        decide(cluster(), fixed(memory=memory), {}, pipeline())
+
+
+def test_a_strategy_that_raises_is_named() -> None:
+    class Raising(Fixed):
+        def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+            raise ZeroDivisionError("oh")
+
+    with pytest.raises(StrategyFailedError, match=r"shedding strategy `fixed` fails: ZeroDivisionError\('oh'\)"):
+        decide(cluster(), lambda _can_take: Raising(()), {}, pipeline())
+
+
+# --- placing and splitting --------------------------------------------------------------------------------------------
+
+
+def test_each_placement_counts_for_those_after_it() -> None:
+    class Fewest:
+        """Takes whom the fewest bundles are on their way to."""
+
+        name = "fewest"
+        Settings = StrategySettings
+
+        def place(self, cluster: Cluster, bundle: Bundle, candidates: Any, booked: Any, memory: Any) -> Placed:
+            chosen = min(candidates, key=lambda name: (len(booked.get(name, ())), name))
+            return Placed(bundle.name, chosen, "fewest", (chosen,), memory={"last": chosen})
+
+    base = cluster(1, UNEVEN)
+    open_ = {name: replace(one, owner=None) for name, one in base.bundles.items()}
+    line = Pipeline(Fewest())
+    found = place_all(replace(base, bundles=open_), sorted(open_)[:12], line)
+    assert [one.broker for one in found] == base.broker_names * 2
+    assert line.memory == {"last": base.broker_names[-1]}
+
+
+def hot(topics: int = 8) -> Cluster:
+    base = cluster(5, Shape(brokers=2, bundles_each=1, topics_each=topics, hot=0))
+    return replace(
+        base,
+        bundles={
+            name: replace(one, stats=replace(one.stats, msg_rate_in=80_000.0)) if one.stats else one
+            for name, one in base.bundles.items()
+        },
+    )
+
+
+def test_splits_are_made_between_the_cycles() -> None:
+    found = list(run_splits(hot(), SplitSettings(hit_threshold=1), SplitRange(SplitRange.Settings()), {}, cycles=6))
+    cut = [[one for one in each.splits if one.positions] for each in found]
+    assert [len(one) for one in cut[:2]] == [0, 2]
+    assert len(found[2].cluster.bundles) == 4
+    assert all(not one.estimated for one in found[2].cluster.bundles.values())
+    part = split_cycle(2, found[1])
+    assert part.splits[0].children == sorted(
+        name for name in found[2].cluster.bundles if name in part.splits[0].children
+    )
+    assert sum(len(one.children) for one in part.splits) == 4
+
+
+def test_children_stay_where_their_parent_was_and_add_up_to_it() -> None:
+    base = hot()
+    parent = min(base.bundles)
+    after = after_splits(base, [SplitPlan(parent, [0x40000000], "Admin", "asked for")], every_s=60)
+    children = [one for name, one in after.bundles.items() if name not in base.bundles]
+    assert len(children) == 2
+    assert {one.owner for one in children} == {base.bundles[parent].owner}
+    assert sum(one.stats.msg_rate_in for one in children if one.stats) == pytest.approx(80_000.0)
+    assert after.now_ms == base.now_ms + 60_000
+
+
+def test_asked_for_splits_look_at_no_limit() -> None:
+    base = cluster(1, UNEVEN)
+    names = sorted(base.bundles)[:2]
+    found = split_named(base, names, SplitRange(SplitRange.Settings()))
+    assert [(one.bundle, one.reason, len(one.positions)) for one in found.splits] == [
+        (name, "Admin", 1) for name in names
+    ]
+
+
+# --- what is assumed of moves -----------------------------------------------------------------------------------------
+
+
+def test_after_moves_load_is_neither_made_nor_lost() -> None:
+    base = cluster(1, UNEVEN)
+    bundles = base.bundles_of[base.broker_names[0]][:3]
+    after = after_moves(base, [move(one, base.broker_names[-1]) for one in bundles])
+    for field in ("msg_rate_in", "msg_throughput_out", "bundles", "weighted_max_ema"):
+        before_sum = sum(getattr(one.load, field) for one in base.brokers.values())
+        assert sum(getattr(one.load, field) for one in after.brokers.values()) == pytest.approx(before_sum)
+    assert {one.owner for one in after.bundles.values() if one.name in {each.name for each in bundles}} == {
+        base.broker_names[-1]
+    }
+    assert after.recent.bundles == {one.name: 60.0 for one in sorted(bundles, key=lambda one: one.name)}
+    assert set(after.recent.brokers) == {base.broker_names[0], base.broker_names[-1]}
+    assert after.brokers[base.broker_names[2]].load_age_s == base.brokers[base.broker_names[2]].load_age_s
+
+
+def test_top_bundles_are_named_anew_by_who_gave_and_got() -> None:
+    base = cluster(1, UNEVEN)
+    first, last = base.broker_names[0], base.broker_names[-1]
+    top = max(base.bundles_of[first], key=lambda one: -1 if one.rank is None else one.rank)
+    after = after_moves(base, [move(top, last)])
+    assert [one.rank for one in after.bundles_of[last]] == [0]
+    ranks = sorted(one.rank for one in after.bundles_of[first] if one.rank is not None)
+    assert ranks == list(range(len(ranks)))

@@ -1,0 +1,175 @@
+"""Profiles and how a strategy and its settings are chosen."""
+
+import json
+
+import pytest
+
+from shedders.errors import StrategyFailedError, UnknownStrategyError
+from shedders.filter_rules import FilterSettings
+from shedders.profiles import PROFILES, UnknownProfileError
+from shedders.registry import KINDS, StrategySettingsError, find, make, parse_flags, settings_of
+from shedders.selection import Flags, choose, part_settings, pipeline_of
+from shedders.snapshot import Snapshot
+from shedders.split_settings import SplitSettings
+from tests.support.strategies import install
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(
+        monkeypatch,
+        shedding={
+            "no-module": "no.such.module:X",
+            "no-class": "shedders.plan:Nothing",
+            "no-strategy": "shedders.plan:Plan",
+            "a-function": "shedders.moved:after_moves",
+        },
+    )
+
+
+def snapshot(**fields: object) -> Snapshot:
+    return Snapshot(kind="statechannel-snapshot", format=1, brokers={}, bundles={}, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_can_be_used(name: str) -> None:
+    profile = PROFILES[name]
+    for kind in KINDS:
+        chosen = choose(snapshot(profile=name), kind)
+        assert chosen.name == profile.strategies[kind]
+        assert make(kind, chosen.name, profile.settings.get(kind, {}).get(chosen.name)) is not None
+    for kind, by_name in profile.settings.items():
+        for strategy, values in by_name.items():
+            if kind == "parts":
+                model = {"filters": FilterSettings, "splitting": SplitSettings}[strategy]
+                assert settings_of(model, strategy, values)
+            else:
+                assert settings_of(find(kind, strategy).Settings, strategy, values)
+
+
+def test_the_upstream_profiles_are_upstream_wherever_there_is_a_switch() -> None:
+    for name in ("upstream-defaults", "upstream-extensible"):
+        for kind in ("shedding", "placement"):
+            assert choose(snapshot(profile=name), kind).told["upstream"] is True
+        assert part_settings(snapshot(profile=name), "filters", FilterSettings).upstream
+        assert part_settings(snapshot(profile=name), "splitting", SplitSettings).upstream
+
+
+def test_the_upstream_defaults_are_those_of_broker_conf() -> None:
+    shedding = choose(snapshot(profile="upstream-defaults"), "shedding").told
+    assert (shedding["threshold_percent"], shedding["history_share"]) == (10.0, 0.9)
+    assert shedding["min_unload_mib_per_s"] == 10.0
+    assert choose(snapshot(profile="upstream-defaults"), "placement").told["overloaded_percent"] == 85.0
+
+
+def test_the_recommendation_for_production() -> None:
+    uniform = choose(snapshot(profile="production"), "shedding").told
+    assert (uniform["max_rate_difference_percent"], uniform["max_throughput_ratio"]) == (50.0, 4.0)
+    assert (uniform["max_bundles_per_cycle"], uniform["max_unload_share"]) == (5, 0.5)
+    assert choose(snapshot(profile="production"), "placement").told["overloaded_percent"] == 120.0
+    split = part_settings(snapshot(profile="production"), "splitting", SplitSettings)
+    assert (split.max_bundles, split.max_topics, split.max_sessions) == (512, 100, 1000)
+    assert (split.max_msg_rate, split.max_bandwidth_mib, split.unload_children) == (10_000, 100, False)
+    assert choose(snapshot(profile="production"), "split").name == "flow-or-qps-equally-divide"
+
+
+def test_an_unknown_profile_is_told_with_what_there_is() -> None:
+    with pytest.raises(UnknownProfileError) as caught:
+        choose(snapshot(profile="producton"), "shedding")
+    assert str(caught.value) == "there is no profile `producton`"
+    assert caught.value.hint.startswith("did you mean production? There are: default, upstream-defaults")
+
+
+def test_the_nearest_choice_wins() -> None:
+    """Defaults, the profile, the snapshot, the command line: each stands over the ones before."""
+    named = snapshot(
+        profile="production",
+        settings={"shedding": {"uniform": {"max_unload_share": 0.3, "grace_s": 7}}},  # type: ignore[arg-type]
+    )
+    told = choose(named, "shedding", values={"grace_s": 9}).told
+    assert (told["max_bundles_per_cycle"], told["max_unload_share"], told["grace_s"]) == (5, 0.3, 9)
+    assert choose(named, "shedding", profile="production").told["max_unload_share"] == 0.5
+    assert choose(named, "shedding", name="overload").name == "overload"
+    other = named.model_copy(update={"strategies": named.strategies.model_copy(update={"shedding": "threshold"})})
+    assert choose(other, "shedding").name == "threshold"
+    assert choose(other, "shedding", profile="production").name == "uniform"
+
+
+def test_upstream_names_of_split_algorithms_are_taken() -> None:
+    assert choose(snapshot(), "split", name="topic_count_equally_divide").name == "topic-count-equally-divide"
+
+
+def test_flags_are_for_the_strategy_or_for_what_stands_around_it() -> None:
+    flags = Flags.parse(["grace_s=5", "filters.max_topics=7", "placement.difference_percent=3"])
+    assert flags.own == {"grace_s": "5"}
+    chosen, pipeline = pipeline_of(snapshot(), flags=flags)
+    assert pipeline.settings.max_topics == 7
+    assert chosen.told["difference_percent"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("x=1", "1"),
+        ("x=none", None),
+        ("x=[1, 2]", [1, 2]),
+        ('x={"a": 1}', {"a": 1}),
+        ("x=[broken", "[broken"),
+        ("x= a=b ", "a=b"),
+        ("x=", ""),
+    ],
+)
+def test_flags_are_read(flag: str, value: object) -> None:
+    assert parse_flags([flag]) == {"x": value}
+
+
+@pytest.mark.parametrize("flag", ["x", "=1", " =1"])
+def test_flags_that_are_none(flag: str) -> None:
+    with pytest.raises(StrategySettingsError, match="not of the form name=value"):
+        parse_flags([flag])
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"target_sdt": 1}, "shedding.transfer has no setting `target_sdt`; did you mean `target_std`?"),
+        ({"target_std": "much"}, "shedding.transfer.target_std: input should be a valid number"),
+        ({"target_std": -1}, "shedding.transfer.target_std: input should be greater than or equal to 0, found -1"),
+        ({"hit_threshold": 1.5}, "shedding.transfer.hit_threshold: "),
+    ],
+)
+def test_settings_that_a_strategy_does_not_take(values: dict[str, object], problem: str) -> None:
+    with pytest.raises(StrategySettingsError) as caught:
+        choose(snapshot(), "shedding", name="transfer", values=values)
+    assert str(caught.value).startswith(problem)
+    assert caught.value.exit_code == 8
+    assert "Settings of shedding.transfer: " in caught.value.hint
+
+
+def test_an_unknown_strategy_is_told_with_what_there_is() -> None:
+    with pytest.raises(UnknownStrategyError) as caught:
+        find("shedding", "treshold")
+    assert str(caught.value) == "there is no shedding strategy `treshold`"
+    assert "did you mean threshold?" in caught.value.hint
+    assert "uniform" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("no-module", "cannot be imported: ModuleNotFoundError"),
+        ("no-class", "cannot be imported: AttributeError"),
+        ("no-strategy", "lacks Settings, name, plan"),
+        ("a-function", "lacks Settings, name, plan"),
+    ],
+)
+def test_a_strategy_that_cannot_be_used_is_refused(name: str, why: str) -> None:
+    with pytest.raises(StrategyFailedError, match=f"shedding strategy `{name}` {why}"):
+        find("shedding", name)
+
+
+def test_settings_survive_json() -> None:
+    for name in PROFILES:
+        for kind in KINDS:
+            told = choose(snapshot(profile=name), kind).told
+            assert json.loads(json.dumps(told)) == told
