@@ -1,0 +1,237 @@
+"""`statechannel decisions`: what the balancer decided, and why it did not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from shedders.cli.decision_log import (
+    DEED_HEADERS,
+    decision_reader,
+    deeds,
+    tell_junk,
+    tell_unreadable,
+    told,
+)
+from shedders.cli.since import parse_since
+from shedders.live.decision_book import DecisionBook
+from shedders.live.decision_record import AnyRecord, DecisionRecord, OutcomeRecord, Undecodable
+from shedders.live.decision_topic import DecisionReader
+from statechannel.cli.channel_view import not_found
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.live_log import now_ms
+from statechannel.cli.options import Connect, OutputAs, reaching
+from statechannel.cli.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="What the balancer decided: a list, or show ID.")
+
+LAST = "last"
+_DEFAULT_SINCE = "1h"
+_OTHERS_SHOWN = 200
+
+
+@app.callback(invoke_without_command=True)
+@reaching
+def decisions(
+    connect: Connect,
+    ctx: typer.Context,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="TIME|DURATION", help="For example 15m, 2h, 7d, 2026-01-01T00:00:00Z."),
+    ] = _DEFAULT_SINCE,
+    moves_only: Annotated[
+        bool, typer.Option("--moves-only", help="Only decisions that do something, a line for each bundle.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with new ones as they come, until interrupted.")
+    ] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --follow: end after this.")
+    ] = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """What the balancer decided, the oldest first; with --follow and as JSON, one record a line."""
+    if ctx.invoked_subcommand is not None:
+        _nothing_given(ctx)
+        return
+    since_ms = parse_since(since, now_ms())
+    with decision_reader(connect()) as reader:
+        if follow:
+            _follow(reader, since_ms, max_seconds, output, moves_only=moves_only)
+            return
+        book = DecisionBook()
+        for read in reader.read(since_ms=since_ms):
+            book.add(read.record)
+    found = [one for one in book.decisions if not moves_only or one.deeds]
+    tell_junk(book)
+    if output is Output.JSON:
+        print_json(
+            {
+                "since_ms": since_ms,
+                "decisions": [told(book, one) for one in found],
+                "unreadable": dict(sorted(book.junk.items())),
+            }
+        )
+    elif moves_only:
+        rows = [(moment(one.at_ms), one.id, *row) for one in found for row in deeds(book, one)]
+        empty = f"nothing was moved, split or placed since {moment(since_ms)}"
+        print_table(("time", "decision", *DEED_HEADERS), rows, empty=empty)
+    else:
+        _list(found, since_ms)
+
+
+@app.command()
+@reaching
+def show(
+    connect: Connect,
+    decision: Annotated[str, typer.Argument(metavar="ID", help="A decision's id, or `last`.")],
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Show one decision with its moves and how they ended, scores, and what it left alone."""
+    wanted = decision.upper() if decision != LAST else LAST
+    book = DecisionBook()
+    with decision_reader(connect()) as reader:
+        if wanted == LAST:
+            reads = reader.newest(1, lambda record: isinstance(record, DecisionRecord))
+        else:
+            reads = list(reader.read(about=[wanted]))
+    for read in reads:
+        book.add(read.record)
+    found = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
+    if found is None:
+        tell_junk(book)
+        raise not_found(
+            f"there is no decision {decision}; `statechannel decisions --since 7d` lists those that are kept, a week by default"
+        )
+    if output is Output.JSON:
+        print_json(told(book, found))
+    else:
+        _show(book, found)
+
+
+def _nothing_given(ctx: typer.Context) -> None:
+    """Options before the subcommand would be lost in silence."""
+    given = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    if given:
+        option = {"max_seconds": "for", "properties": "X", "flags": "set"}.get(given[0], given[0]).replace("_", "-")
+        raise CommandError(
+            f"the option {'-' if option == 'X' else '--'}{option} stands before `{ctx.invoked_subcommand}`",
+            hint=f"Options come last: `statechannel decisions {ctx.invoked_subcommand} ... OPTIONS`.",
+            code=ExitCode.USAGE,
+        )
+
+
+def _list(found: list[DecisionRecord], since_ms: int) -> None:
+    print_table(
+        ("time", "decision", "of", "leader", "term", "cycle", "label", "reason", "done", "left", "why"),
+        [
+            (
+                moment(one.at_ms),
+                one.id,
+                one.subject,
+                one.leader,
+                one.term,
+                one.cycle,
+                one.label,
+                one.skipped or one.reason,
+                _done(one),
+                sum(one.left_counts.values()),
+                one.why,
+            )
+            for one in found
+        ],
+        empty=f"no decision since {moment(since_ms)}: no balancer ran, or none has decided yet",
+    )
+
+
+def _done(record: DecisionRecord) -> int:
+    refused = sum(one.refused is not None for one in record.moves)
+    return len(record.deeds) - refused + sum(record.cut.get(part, 0) for part in ("moves", "splits", "placed"))
+
+
+def _show(book: DecisionBook, record: DecisionRecord) -> None:
+    print_table(("what", "value"), list(_facts(record)))
+    stdout().print()
+    print_table(DEED_HEADERS, deeds(book, record), empty="nothing was to be done")
+    if record.scores:
+        stdout().print()
+        scores = sorted(record.scores.items(), key=lambda pair: (-(pair[1] if pair[1] is not None else 1e308), pair[0]))
+        print_table(("broker", "score"), [(name, _figure(score)) for name, score in scores])
+    if record.left:
+        stdout().print()
+        rows = [(one.name, one.reason, one.why) for one in record.left[:_OTHERS_SHOWN]]
+        print_table(("left alone", "reason", "why"), rows)
+        if len(record.left) > len(rows):
+            stdout().print(f"(the first {len(rows)} of {len(record.left)}; all of them with --output json)")
+
+
+def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
+    yield "decision", record.id
+    yield "of", record.subject
+    yield "at", moment(record.at_ms)
+    yield "took", duration(record.took_ms)
+    yield "leader", f"{record.leader} (term {record.term}, cycle {record.cycle}, {record.trigger})"
+    placement = f", placement {record.placement}" if record.placement else ""
+    yield "strategy", f"{record.strategy}{placement} (profile {record.profile}, manager {record.manager})"
+    yield "settings", record.fingerprint
+    yield "label, reason", f"{record.label}, {record.reason}"
+    if record.skipped is not None:
+        yield "skipped", record.skipped
+    yield "why", record.why
+    channel = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(record.inputs.channel.items()))
+    yield "channel read to", channel
+    for name in ("broker_load", "top_bundles", "policies"):
+        yield f"{name.replace('_', ' ')} read to", getattr(record.inputs, name)
+    for name, value in record.stats.items():
+        yield name, _figure(value)
+    budget = record.budget
+    if budget is not None:
+        yield (
+            "budget left",
+            f"{budget.moves_left} of {budget.moves_max} moves, {budget.load_percent_left:.1f} of "
+            f"{budget.load_percent_max:.1f} % of the load; {budget.on_the_way} were on their way",
+        )
+    if record.left_counts:
+        yield "left alone", ", ".join(f"{count} {reason}" for reason, count in sorted(record.left_counts.items()))
+    if record.cut:
+        yield "no room for", ", ".join(f"{count} {part}" for part, count in sorted(record.cut.items()))
+
+
+def _figure(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.6g}"
+
+
+def _follow(
+    reader: DecisionReader, since_ms: int, max_seconds: float | None, output: Output, *, moves_only: bool
+) -> None:
+    ends_s = None if max_seconds is None else time.monotonic() + max_seconds
+    for batch in reader.follow(since_ms=since_ms, stop=lambda: ends_s is not None and time.monotonic() >= ends_s):
+        for read in batch:
+            record = read.record
+            if isinstance(record, Undecodable):
+                tell_unreadable(record, read.offset)
+            elif moves_only and isinstance(record, DecisionRecord) and not record.deeds:
+                continue
+            elif output is Output.JSON:
+                line: dict[str, Any] = {"offset": read.offset, "timestamp_ms": read.timestamp_ms}
+                print_json_line(line | record.model_dump(mode="json"))
+            else:
+                for text in _lines(record):
+                    stdout().print(cell(text), markup=False)
+
+
+def _lines(record: AnyRecord) -> Iterator[str]:
+    if isinstance(record, OutcomeRecord):
+        yield f"{moment(record.at_ms)}  {record.decision}  {record.bundle}: {record.result} ({record.why})"
+        return
+    reason = record.skipped or record.reason
+    yield f"{moment(record.at_ms)}  {record.id}  {record.subject} by {record.leader}: {record.label}, {reason}: {record.why}"
+    book = DecisionBook(1)
+    book.add(record)
+    for bundle, source, to, _, _, result, why in deeds(book, record):
+        begun = f" [{result}]" if result else ""
+        yield f"    {bundle}  {source or '-'} -> {to}{begun}  {why}"

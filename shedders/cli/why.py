@@ -1,0 +1,153 @@
+"""`statechannel why` and `statechannel why-not`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shedders.cli.decision_log import reader_if_any, tell_junk
+from shedders.live.bundle_trail import Trail
+from shedders.live.decision_book import DecisionBook
+from shedders.live.decision_record import DecisionRecord, Subject
+from shedders.live.explain import NOT_MADE, Why
+from shedders.live.explain import why as explain
+from shedders.live.explain_not import WhyNot
+from shedders.live.explain_not import why_not as explain_not
+from statechannel.audit.views import LogViews, NotInLogError
+from statechannel.cli.channel_view import locate, not_found, read_channel
+from statechannel.cli.connection import Connection
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.live_log import now_ms
+from statechannel.cli.options import Connect, OutputAs, reaching
+from statechannel.cli.output import Output, cell, moment, print_json, say, stdout
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+not_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_BEFORE_MS = 600_000
+
+Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="tenant/namespace/0x..._0x..., or a topic.")]
+
+
+@app.command()
+@reaching
+def why(
+    connect: Connect,
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="The newest so many steps.")] = 20,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Why a bundle is where it is: who moved it, when, by which decision, with which numbers; through splits, too."""
+    trail = _trail(name)
+    connection = connect()
+    views = read_channel(connection, [trail.observe])
+    _settle(trail, views, name)
+    book = _decisions_about(connection, trail, limit)
+    answer = explain(trail, book, steps_max=limit)
+    tell_junk(book)
+    whole = all(part.strict_from == 0 for part in views.parts)
+    if output is Output.JSON:
+        extra = {"tentative": views.tentative, "whole": whole, "decisions_found": len(book)}
+        print_json({"asked": name, **answer.to_json(), **extra})
+        return
+    _show(answer)
+    if not whole:
+        say("older records were cleaned: what happened before them, the channel does not tell any more")
+
+
+@not_app.command("why-not")
+@reaching
+def why_not(
+    connect: Connect,
+    name: Name,
+    decisions: Annotated[
+        int, typer.Option("--decisions", min=1, max=1_000, help="So many of the newest decisions are looked at.")
+    ] = 20,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Why the balancer leaves a bundle where it is: what the newest decisions say of it, of its broker, and of all."""
+    _trail(name)
+    connection = connect()
+    key = locate(read_channel(connection), name)
+    book = DecisionBook()
+    with reader_if_any(connection) as reader:
+        for read in () if reader is None else reader.newest(decisions, _sheds):
+            book.add(read.record)
+    answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), decisions_max=decisions)
+    tell_junk(book)
+    if output is Output.JSON:
+        print_json({"asked": name, **answer.to_json()})
+    else:
+        _show_not(answer)
+
+
+def _sheds(record: object) -> bool:
+    return isinstance(record, DecisionRecord) and record.subject == Subject.SHED.value
+
+
+def _trail(name: str) -> Trail:
+    try:
+        return Trail(name)
+    except ValueError as error:
+        raise CommandError(
+            str(error), hint="Say tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE
+        ) from error
+
+
+def _settle(trail: Trail, views: LogViews, name: str) -> None:
+    """What is accepted now stands over what the records that are left tell."""
+    try:
+        key = views.locate(name)
+    except NotInLogError as error:
+        if name not in trail.names and not _was_there(trail, name):
+            raise not_found(str(error)) from error
+        return
+    trail.settled(key.name, key.owner)
+
+
+def _was_there(trail: Trail, name: str) -> bool:
+    """A topic whose namespace was deleted: its story can be told."""
+    return trail.title != name and bool(trail.changes)
+
+
+def _decisions_about(connection: Connection, trail: Trail, limit: int) -> DecisionBook:
+    book = DecisionBook()
+    names = trail.names
+    if not names:
+        return book
+    changes = trail.changes[-limit:]
+    since_ms = max(0, changes[0].began_ms - _BEFORE_MS) if changes else None
+    with reader_if_any(connection) as reader:
+        for read in () if reader is None else reader.read(since_ms=since_ms, about=names):
+            book.add(read.record)
+    return book
+
+
+def _show(answer: Why) -> None:
+    _line(f"{answer.title}: {answer.now}" if answer.title not in answer.now else answer.now)
+    if answer.left_out:
+        _line(f"({answer.left_out} older steps are not shown: --limit)")
+    for step in answer.steps:
+        _line("")
+        _line(f"{moment(step.at_ms)}  {step.said}")
+        if step.bundle != answer.bundle:
+            _line(f"    it was {step.bundle} then")
+        if step.because:
+            _line(f"    {step.because}")
+        if step.result and step.what != NOT_MADE:
+            _line(f"    the balancer has it as: {step.result}")
+        if step.operation:
+            _line(f"    operation {step.operation}")
+
+
+def _show_not(answer: WhyNot) -> None:
+    served = f"served by {answer.owner}" if answer.owner else "served by nobody"
+    _line(f"{answer.bundle}, {served}")
+    for sentence in answer.said:
+        _line(f"  {sentence}")
+
+
+def _line(text: str) -> None:
+    stdout().print(cell(text) if text else "", markup=False)

@@ -1,0 +1,448 @@
+"""Builds decision records from what was decided: `shedders.dry_run.Decision`, `SplitDecision`, placements, skipped cycles. Pure.
+
+The balancer decides by the functions of a dry run, and this takes their answers as they are: what a record says is what was
+reckoned with, shortened where there is no room.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Final
+
+from shedders.budget import Budget, BudgetSettings
+from shedders.cluster import Cluster
+from shedders.dry_run import Checked, Decision, SplitDecision
+from shedders.live.decision_fit import Room, Shortener, brokers_first, extremes_first, finite, word
+from shedders.live.decision_record import (
+    VALUE_MAX_BYTES,
+    BudgetPart,
+    DecisionRecord,
+    Inputs,
+    LeftEntry,
+    MoveEntry,
+    OutcomeRecord,
+    PlacedEntry,
+    SplitEntry,
+    Subject,
+)
+from shedders.plan import Label, Left, Placed, Plan, Reason, SplitPlan
+
+RECORD_MIN_BYTES: Final = 16_384
+_CUT_BYTES: Final = 512
+_BEST_MAX: Final = 16
+_POSITIONS_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBounds:
+    """How large a record may be; what is cut is counted in it.
+
+    Attributes:
+        record_bytes: Longest value.
+        text_chars: Longest sentence.
+    """
+
+    record_bytes: int = 128 * 1024
+    text_chars: int = 500
+
+    def __post_init__(self) -> None:
+        if not RECORD_MIN_BYTES <= self.record_bytes <= VALUE_MAX_BYTES or not 20 <= self.text_chars <= 1_000:  # noqa: PLR2004
+            raise ValueError(
+                f"a record has {RECORD_MIN_BYTES} to {VALUE_MAX_BYTES} bytes, a sentence 20 to 1,000 characters"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Who decides, when, and by what.
+
+    Attributes:
+        id: A ULID.
+        cycle: 1, 2, 3, ... of this leader and subject.
+        at_ms: Estimate of the log's time.
+        took_ms: Time that the decision took.
+        trigger: `cycle`, `forced`, `new-leader`, `children`, `request`.
+        strategy: Shedder, placement or split algorithm, by the subject.
+        placement: Of a shedding decision: what chose destinations that were left open.
+        settings: All settings that were used, of filters and budget, too; JSON-able.
+        tell_settings: Write them down, not only their fingerprint: in a leader's first record, and when they change.
+    """
+
+    id: str
+    term: int
+    leader: str
+    cycle: int
+    at_ms: int
+    inputs: Inputs
+    strategy: str
+    profile: str
+    settings: Mapping[str, Any]
+    tell_settings: bool = False
+    placement: str | None = None
+    manager: str = "extensible"
+    trigger: str = "cycle"
+    took_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What was begun for one bundle.
+
+    Attributes:
+        operation: Id on the channel; None where none was begun.
+        outcome: A stable word for how it stands: `started`, `rejected`, `unknown`, `dry-run`, ...
+    """
+
+    operation: str | None
+    outcome: str = "started"
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """The budget around one decision.
+
+    Attributes:
+        left: After it.
+        held: Moves of the plan that have to wait.
+        on_the_way: Before it.
+    """
+
+    settings: BudgetSettings
+    left: Budget
+    held: Sequence[Left] = ()
+    on_the_way: int = 0
+
+
+NOTHING_DONE: Mapping[str, Executed] = {}
+
+SKIPPED: Mapping[str, tuple[Label, Reason]] = {
+    "safe-mode": (Label.SKIP, Reason.UNKNOWN),
+    "joining": (Label.SKIP, Reason.UNKNOWN),
+    "shedding-off": (Label.SKIP, Reason.ADMIN),
+    "splitting-off": (Label.SKIP, Reason.ADMIN),
+    "policies-unread": (Label.SKIP, Reason.ADMIN),
+    "impossible-policies": (Label.SKIP, Reason.ADMIN),
+    "cool-down": (Label.SKIP, Reason.COOL_DOWN),
+    "moves-on-the-way": (Label.SKIP, Reason.COOL_DOWN),
+    "no-load-data": (Label.SKIP, Reason.NO_LOAD_DATA),
+    "outdated": (Label.SKIP, Reason.OUTDATED_DATA),
+    "no-brokers": (Label.SKIP, Reason.NO_BROKERS),
+    "strategy-failed": (Label.FAILURE, Reason.UNKNOWN),
+}
+"""Words for cycles in which nothing was decided, with upstream's label and reason; other words are skips for reasons unknown."""
+
+
+def fingerprint(settings: Mapping[str, Any]) -> str:
+    """Sixteen hexadecimal digits; equal settings have equal ones, whatever their order."""
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def shed_record(
+    occasion: Occasion,
+    decision: Decision,
+    *,
+    executed: Mapping[str, Executed] = NOTHING_DONE,
+    budget: BudgetUse | None = None,
+    bounds: RecordBounds | None = None,
+) -> DecisionRecord:
+    """The record of a shedding decision.
+
+    Args:
+        executed: By bundle, what was begun.
+    """
+    plan = decision.plan
+    held = {} if budget is None else {one.name: f"{one.reason}: {one.why}" for one in budget.held}
+    draft = _Draft(occasion, Subject.SHED, bounds, budget)
+    return draft.record(
+        _Found(
+            plan.label.value,
+            plan.reason.value,
+            plan.why,
+            brokers=decision.cluster.brokers,
+            plan=plan,
+            moves=decision.checked,
+            held=held,
+            placed=decision.placed,
+            left=plan.left,
+            executed=executed,
+        )
+    )
+
+
+def split_record(
+    occasion: Occasion,
+    decision: SplitDecision,
+    *,
+    executed: Mapping[str, Executed] = NOTHING_DONE,
+    bounds: RecordBounds | None = None,
+) -> DecisionRecord:
+    """The record of a look at what should be split; bundles left whole are those left alone."""
+    splits = [one for one in decision.splits if one.positions]
+    left = [Left(one.bundle, one.reason, one.why) for one in decision.splits if not one.positions]
+    label, reason = (Label.SUCCESS, splits[0].reason) if splits else (Label.SKIP, Reason.UNKNOWN.value)
+    why = decision.why or f"{len(splits)} to be split, {len(left)} left whole"
+    brokers = decision.cluster.brokers
+    found = _Found(label.value, reason, why, brokers=brokers, splits=splits, left=left, executed=executed)
+    return _Draft(occasion, Subject.SPLIT, bounds, None).record(found)
+
+
+def place_record(
+    occasion: Occasion,
+    cluster: Cluster,
+    placed: Sequence[Placed],
+    *,
+    executed: Mapping[str, Executed] = NOTHING_DONE,
+    bounds: RecordBounds | None = None,
+) -> DecisionRecord:
+    """The record of a batch of placements."""
+    homeless = sum(one.broker is None for one in placed)
+    label = Label.FAILURE if homeless else Label.SUCCESS
+    reason = Reason.NO_BROKERS if homeless else Reason.UNKNOWN
+    why = f"{len(placed)} to be placed, for {homeless} of them no broker was found"
+    found = _Found(label.value, reason.value, why, brokers=cluster.brokers, placed=placed, executed=executed)
+    return _Draft(occasion, Subject.PLACE, bounds, None).record(found)
+
+
+def skipped_record(
+    occasion: Occasion,
+    skipped: str,
+    why: str,
+    *,
+    subject: Subject = Subject.SHED,
+    left: Sequence[Left] = (),
+    brokers: Mapping[str, object] | None = None,
+    budget: BudgetUse | None = None,
+    bounds: RecordBounds | None = None,
+) -> DecisionRecord:
+    """The record of a cycle in which nothing was decided.
+
+    Args:
+        skipped: A stable word (`SKIPPED`).
+        left: Brokers that were the reason.
+    """
+    label, reason = SKIPPED.get(skipped, (Label.SKIP, Reason.UNKNOWN))
+    found = _Found(label.value, reason.value, why, brokers=brokers or {}, left=left, skipped=skipped)
+    return _Draft(occasion, subject, bounds, budget).record(found)
+
+
+def outcome_record(
+    decision: str,
+    bundle: str,
+    result: str,
+    why: str,
+    *,
+    operation: str | None,
+    at_ms: int,
+    term: int,
+    leader: str,
+    took_ms: float | None = None,
+    bounds: RecordBounds | None = None,
+) -> OutcomeRecord:
+    """How a move ended.
+
+    Args:
+        decision: Id of the decision record that has the move.
+    """
+    short = Shortener((bounds or RecordBounds()).text_chars)
+    return OutcomeRecord(
+        decision=decision,
+        bundle=short.name(bundle),
+        operation=operation,
+        result=word(result),
+        why=short.text(why),
+        at_ms=at_ms,
+        took_ms=_amount(took_ms),
+        term=term,
+        leader=short.name(leader),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a decision found, before it is made to fit."""
+
+    label: str
+    reason: str
+    why: str
+    brokers: Mapping[str, object]
+    plan: Plan | None = None
+    moves: Sequence[Checked] = ()
+    held: Mapping[str, str] = field(default_factory=dict)
+    splits: Sequence[SplitPlan] = ()
+    placed: Sequence[Placed] = ()
+    left: Sequence[Left] = ()
+    executed: Mapping[str, Executed] = field(default_factory=dict)
+    skipped: str | None = None
+
+    def named(self) -> Iterable[str]:
+        """Brokers that the moves are about."""
+        for one in self.moves:
+            yield one.move.source
+            if one.move.destination is not None:
+                yield one.move.destination
+
+
+class _Draft:
+    """One record in the making."""
+
+    def __init__(
+        self, occasion: Occasion, subject: Subject, bounds: RecordBounds | None, budget: BudgetUse | None
+    ) -> None:
+        self._occasion = occasion
+        self._subject = subject
+        self._bounds = bounds or RecordBounds()
+        self._short = Shortener(self._bounds.text_chars)
+        self._budget = None if budget is None else _budget(budget)
+        self._executed: Mapping[str, Executed] = {}
+        self._held: Mapping[str, str] = {}
+
+    def record(self, found: _Found) -> DecisionRecord:
+        """Fill it, the most important first."""
+        base = self._base(found)
+        room = Room(self._bounds.record_bytes - len(base.model_dump_json().encode()) - _CUT_BYTES)
+        self._executed, self._held = found.executed, found.held
+        occasion, short = self._occasion, self._short
+        inputs = occasion.inputs
+        channel = room.table("inputs", inputs.channel, short.name, share=0.25, order=sorted(inputs.channel))
+        counts = Counter(one.reason for one in found.left)
+        ranked = sorted(counts, key=lambda reason: (-counts[reason], reason))
+        left_counts = room.table("left_counts", counts, short.name, share=0.1, order=ranked)
+        plan = found.plan
+        stats = finite({} if plan is None else plan.stats)
+        scores = finite({} if plan is None else plan.scores)
+        stats = room.table("stats", stats, short.name, share=0.1, order=sorted(stats))
+        moves = room.entries("moves", found.moves, self._move, share=0.8)
+        splits = room.entries("splits", found.splits, self._split, share=0.8)
+        order = extremes_first(scores, found.named())
+        scores = room.table("scores", scores, short.name, share=0.5, order=order)
+        placed = room.entries("placed", found.placed, self._placed, share=0.5)
+        told = self._settings(room)
+        order_left = brokers_first(found.left, found.brokers)
+        left = room.entries("left", found.left, self._left, share=1.0, order=order_left)
+        cut = dict(room.cut)
+        if short.count:
+            cut["texts"] = short.count
+        return base.model_copy(
+            update={
+                "inputs": inputs.model_copy(update={"channel": channel}),
+                "settings": told,
+                "scores": scores,
+                "stats": stats,
+                "moves": moves,
+                "splits": splits,
+                "placed": placed,
+                "left": left,
+                "left_counts": left_counts,
+                "cut": dict(sorted(cut.items())),
+            }
+        )
+
+    def _base(self, found: _Found) -> DecisionRecord:
+        """The record without its lists and tables."""
+        occasion, short = self._occasion, self._short
+        return DecisionRecord(
+            id=occasion.id,
+            subject=self._subject.value,
+            term=occasion.term,
+            leader=short.name(occasion.leader),
+            cycle=occasion.cycle,
+            at_ms=occasion.at_ms,
+            took_ms=_amount(occasion.took_ms),
+            trigger=word(occasion.trigger),
+            manager=word(occasion.manager),
+            strategy=short.name(occasion.strategy),
+            placement=None if occasion.placement is None else short.name(occasion.placement),
+            profile=short.name(occasion.profile),
+            fingerprint=fingerprint(occasion.settings),
+            settings=None,
+            inputs=occasion.inputs.model_copy(update={"channel": {}}),
+            label=word(found.label),
+            reason=word(found.reason),
+            skipped=None if found.skipped is None else word(found.skipped),
+            why=short.text(found.why),
+            scores={},
+            stats={},
+            moves=[],
+            splits=[],
+            placed=[],
+            left=[],
+            left_counts={},
+            budget=self._budget,
+            cut={},
+        )
+
+    def _settings(self, room: Room) -> dict[str, Any] | None:
+        if not self._occasion.tell_settings:
+            return None
+        told: dict[str, Any] = json.loads(json.dumps(self._occasion.settings, sort_keys=True, default=str))
+        return told if room.fits("settings", told) else None
+
+    def _move(self, checked: Checked) -> MoveEntry:
+        move, short = checked.move, self._short
+        held = self._held.get(move.bundle)
+        return MoveEntry(
+            source=short.name(move.source),
+            destination=_name(short, move.destination),
+            planned=_name(short, checked.planned),
+            reason=move.reason.value,
+            load=float(move.load) if isfinite(move.load) else None,
+            swap=move.swap,
+            refused=short.maybe(checked.refused or held),
+            **self._deed(move.bundle, move.why),
+        )
+
+    def _split(self, plan: SplitPlan) -> SplitEntry:
+        positions = list(plan.positions)[:_POSITIONS_MAX]
+        why = plan.why if len(plan.positions) == len(positions) else f"{len(plan.positions)} cuts; {plan.why}"
+        return SplitEntry(positions=positions, reason=self._short.text(plan.reason), **self._deed(plan.bundle, why))
+
+    def _placed(self, placed: Placed) -> PlacedEntry:
+        score = None if placed.broker is None else placed.scores.get(placed.broker)
+        return PlacedEntry(
+            broker=_name(self._short, placed.broker),
+            score=float(score) if score is not None and isfinite(score) else None,
+            best=[self._short.name(one) for one in list(placed.best)[:_BEST_MAX]],
+            best_count=len(placed.best),
+            removed=dict(sorted(Counter(self._short.name(name) for name, _ in placed.removed.values()).items())),
+            **self._deed(placed.bundle, placed.why),
+        )
+
+    def _deed(self, bundle: str, why: str) -> dict[str, Any]:
+        done = self._executed.get(bundle)
+        return {
+            "bundle": self._short.name(bundle),
+            "why": self._short.text(why),
+            "operation": None if done is None else done.operation,
+            "outcome": None if done is None else word(done.outcome),
+            "outcome_why": None if done is None else self._short.maybe(done.why),
+        }
+
+    def _left(self, left: Left) -> LeftEntry:
+        return LeftEntry(
+            name=self._short.name(left.name), reason=self._short.name(left.reason), why=self._short.text(left.why)
+        )
+
+
+def _name(short: Shortener, name: str | None) -> str | None:
+    return None if name is None else short.name(name)
+
+
+def _amount(value: float | None) -> float | None:
+    return float(value) if value is not None and isfinite(value) else None
+
+
+def _budget(use: BudgetUse) -> BudgetPart:
+    return BudgetPart(
+        moves_max=use.settings.moves,
+        moves_left=max(0, use.left.moves),
+        load_percent_max=use.settings.load_percent,
+        load_percent_left=_amount(use.left.load_percent) or 0.0,
+        on_the_way=use.on_the_way,
+    )
