@@ -319,6 +319,7 @@ async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefi
         assert check_load_topics(client, topics).differences == ()
 
 
+@pytest.mark.slow
 async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:

@@ -1,0 +1,44 @@
+"""design/load-data.md: its examples are read, its words are those of the code."""
+
+import re
+from pathlib import Path
+
+import orjson
+
+from loaddata.report_record import (
+    BrokerLoadReport,
+    Junk,
+    TopBundlesReport,
+    decode_broker_load,
+    decode_top_bundles,
+    encode_broker_load,
+    encode_top_bundles,
+)
+from loaddata.reporting import Cause
+from loaddata.settings import LoadSettings
+from loaddata.table_view import Dropped
+from loaddata.tombstone import DEADLINE, LAST_OFFSET, REASON
+
+PAGE = (Path(__file__).parents[3] / "design/load-data.md").read_text(encoding="utf-8")
+
+
+def test_examples_are_records_as_they_are_written() -> None:
+    load, top = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    found = decode_broker_load(b"b1", load.encode())
+    assert isinstance(found, BrokerLoadReport)
+    assert orjson.loads(encode_broker_load(found)) == orjson.loads(load)
+    told = decode_top_bundles(b"b1", top.encode())
+    assert isinstance(told, TopBundlesReport)
+    assert orjson.loads(encode_top_bundles(told)) == orjson.loads(top)
+
+
+def test_every_cause_reason_and_header_is_on_the_page() -> None:
+    words = [*Cause, *Junk, *Dropped, REASON, LAST_OFFSET, DEADLINE]
+    assert [word for word in words if f"`{word}`" not in PAGE] == []
+
+
+def test_settings_that_are_named_exist() -> None:
+    named = set(re.findall(r"`([a-z_]+_(?:s|percent|max|gbit|ms))`", PAGE))
+    figures = {name for name in named if name.startswith(("updated_at", "reported_at", "written_at"))}
+    assert named - figures - {"age_s"} <= set(LoadSettings.model_fields)
+    assert len(named - figures) > 10
