@@ -104,8 +104,8 @@ def level(
     """Choose bundles, each with its traffic and the broker that was reckoned with.
 
     Largest first, those that fit into what is still needed. If then a floor's worth is still missing, and a tenth of it all:
-    the smallest of the larger ones that can go. Each only if a receiver, with all that is booked on it, ends below where the source stands, so
-    that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
+    the smallest of the larger ones that can go. Each only if a receiver, with all that is booked on it, ends below where the
+    source stands, so that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
 
     Args:
         most: No more bundles than this.

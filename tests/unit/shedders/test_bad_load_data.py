@@ -242,9 +242,9 @@ def test_placement_on_nonsense(name: str, upstream: bool, figure: float):
 
 def test_memory_and_settings_are_not_changed():
     memory = {"usage": {"a": 0.5}, "hits_low": {"a": 3}}
-    for name in SHEDDERS:
+    for make in SHEDDERS.values():
         for upstream in (False, True):
-            SHEDDERS[name](upstream).plan(UNEVEN, memory)
+            make(upstream).plan(UNEVEN, memory)
     assert memory == {"usage": {"a": 0.5}, "hits_low": {"a": 3}}
 
 

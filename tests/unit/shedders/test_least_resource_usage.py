@@ -27,7 +27,7 @@ def modular(**settings) -> ModularLeastResourceUsage:
 
 
 def brokers(*usages: float, **more) -> Cluster:
-    return by_messages({name: usage for name, usage in zip("abcdef", usages, strict=False)}, more)
+    return by_messages(dict(zip("abcdef", usages, strict=False)), more)
 
 
 def test_worked_example():

@@ -8,7 +8,7 @@ from loaddata.broker_load import BrokerLoad
 from loaddata.usage import ResourceUsage
 from shedders.cluster import Broker, Cluster
 from shedders.plan import Reason
-from shedders.uniform import UniformSettings, UniformLoadShedder
+from shedders.uniform import UniformLoadShedder, UniformSettings
 from tests.support.loads import MIB, broker, bundle, by_bytes, by_messages, cluster, left, moved
 
 USAGES = {"a": 0.5, "b": 0.5}

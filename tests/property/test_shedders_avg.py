@@ -1,0 +1,59 @@
+"""AvgShedder on random clusters."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shedders.avg import AvgSettings, AvgShedder
+from shedders.cluster import Cluster
+from tests.support.uneven import check_loads, check_moves, clusters, plain, shuffled
+
+
+def shedder(*, upstream: bool, **settings) -> AvgShedder:
+    return AvgShedder(
+        AvgSettings(
+            upstream=upstream,
+            hit_count_high=1,
+            hit_count_low=1,
+            min_unload_msg_per_s=10,
+            min_unload_bytes_per_s=10,
+            **settings,
+        )
+    )
+
+
+@settings(deadline=None)
+@given(clusters(), st.booleans(), st.integers(0, 99))
+def test_what_may_go_goes_once_and_away_whatever_the_order(made: Cluster, upstream: bool, seed: int) -> None:
+    plan = shedder(upstream=upstream).plan(made, {})
+    check_moves(made, plan, upstream=upstream)
+    assert plain(plan) == plain(shedder(upstream=upstream).plan(shuffled(made, seed), {}))
+
+
+@settings(deadline=None)
+@given(clusters(), st.sampled_from([0.2, 0.5, 1.0]))
+def test_no_destination_ends_above_where_its_source_stood(made: Cluster, share: float) -> None:
+    plan = shedder(upstream=False, max_unload_share=share).plan(made, {})
+
+    def points(name: str) -> float:
+        bundle = made.bundles[name]
+        rates = sum(one.averages.short.msg_rate for one in made.bundles_of[bundle.owner])
+        return bundle.averages.short.msg_rate / rates * plan.scores[bundle.owner]
+
+    check_loads(made, plan, plan.scores.__getitem__, points)
+    check_loads(
+        made,
+        plan,
+        lambda name: made.brokers[name].load.msg_rate,
+        lambda name: made.bundles[name].averages.short.msg_rate,
+    )
+
+
+@settings(deadline=None)
+@given(clusters(), st.booleans())
+def test_placement_follows_the_plan(made: Cluster, upstream: bool) -> None:
+    strategy = shedder(upstream=upstream)
+    plan = strategy.plan(made, {})
+    for move in plan.moves:
+        others = [name for name in made.broker_names if name != move.source]
+        if move.destination in others:
+            assert strategy.place(made, made.bundles[move.bundle], others, {}, plan.memory).broker == move.destination
