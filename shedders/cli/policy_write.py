@@ -1,0 +1,283 @@
+"""What `policy` and `override` do: check a policy against what stands and against the cluster, write it, say how it ended."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from shedders.cluster import Bundle, Cluster
+from shedders.contradictions import Contradiction
+from shedders.live.cluster_now import Known, broker_now
+from shedders.live.policy_book import PolicyBook
+from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_record import PolicyKey, PolicyRecord, encode
+from shedders.live.policy_settings import canonical, checked
+from shedders.live.policy_standing import Entry, Force, Standing
+from shedders.live.policy_topic import (
+    Outcome,
+    PolicyTopics,
+    Written,
+    open_policy_topic,
+    policy_topic_exists,
+    read_book,
+    write_policy,
+)
+from statechannel.cli.channel_view import read_channel
+from statechannel.cli.connection import Connection
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.live_log import describe_topic, now_ms
+from statechannel.cli.output import Output, cell, duration, moment, print_json, say, stdout
+from statechannel.cli.registry import read_registry
+from statechannel.core.inputs import Topic
+from statechannel.core.picture import BrokerSeen
+
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who wants it; default: user@host.")]
+Force_ = Annotated[bool, typer.Option("--force", help="Write it although policies could not be kept together then.")]
+
+_OF_THE_CLUSTER = frozenset(
+    {PolicyKind.ISOLATION, PolicyKind.ANTI_AFFINITY, PolicyKind.DOMAIN, PolicyKind.PIN, PolicyKind.CORDON}
+)
+_SKEW_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A policy that was written or deleted.
+
+    Attributes:
+        record: None: it was deleted.
+        replaced: What the key had before.
+        troubles: What cannot be kept together since, in sentences.
+    """
+
+    key: PolicyKey
+    record: PolicyRecord | None
+    written: Written
+    replaced: Entry | None
+    troubles: Sequence[str]
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        record, written = self.record, self.written
+        return {
+            "kind": str(self.key.kind),
+            "name": self.key.name,
+            "override": self.key.override,
+            "deleted": record is None,
+            "value": None if record is None else dict(record.value),
+            "by": None if record is None else record.by,
+            "why": None if record is None else record.why,
+            "until_ms": None if record is None else record.until_ms,
+            "outcome": str(written.outcome),
+            "reason": written.reason or None,
+            "offset": written.offset,
+            "logged_at_ms": written.logged_at_ms,
+            "superseded": written.superseded,
+            "replaced": None if self.replaced is None else self.replaced.fields(),
+            "contradictions": list(self.troubles),
+        }
+
+
+def topics_of(connection: Connection) -> PolicyTopics:
+    """Name and policy of the topic of policies of that channel."""
+    return PolicyTopics(connection.topics.channel, connection.topics.lags)
+
+
+def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
+    """The policies as of now; none where no topic was ever made for them.
+
+    Raises:
+        TopicMissingError: There is no such channel.
+    """
+    describe_topic(connection, Topic.CHANNEL)
+    topics = topics_of(connection)
+    timeout_s = connection.timeout_s
+    with told_if_slow(connection):
+        if create:
+            factor = connection.settings.channel.replication_factor
+            open_policy_topic(connection.client, topics, create=True, replication_factor=factor, timeout_s=timeout_s)
+        elif not policy_topic_exists(connection.client, topics, timeout_s=timeout_s):
+            return PolicyBook()
+        return read_book(connection.client, topics, timeout_s=timeout_s)
+
+
+def put(
+    connection: Connection,
+    key: PolicyKey,
+    value: dict[str, Any],
+    *,
+    by: str | None,
+    why: str | None,
+    until_ms: int | None,
+    force: bool,
+) -> Done:
+    """Check a policy and write it.
+
+    Raises:
+        BadPolicyError, UnknownSettingError, StrategySettingsError: It is none.
+        CommandError: Policies could not be kept together with it; nothing was written.
+    """
+    book = book_of(connection, create=True)
+    at_ms = now_ms()
+    before = book.at(at_ms)
+    if key.kind is PolicyKind.SETTING:
+        name = canonical(key.name)
+        key = key._replace(name=name)
+        value = {"value": checked(name, value["value"], before.settings)}
+    record = PolicyRecord(key, value, by or who(), why or "", until_ms, at_ms)
+    encoded = encode(record)
+    replaced = _newest(before, key)
+    book.take(book.position + 1, at_ms, key.encode(), encoded)
+    troubles = _judge(connection, key, before, book.at(at_ms), force=force)
+    with naming_address(connection):
+        written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
+    return Done(key, record, written, replaced, troubles)
+
+
+def take_away(connection: Connection, key: PolicyKey) -> Done:
+    """Delete a policy.
+
+    Raises:
+        CommandError: There is none of that name; nothing was written.
+    """
+    standing = book_of(connection).at(now_ms())
+    replaced = _newest(standing, key)
+    if replaced is None:
+        raise nothing_there(standing, key)
+    with naming_address(connection):
+        written = write_policy(connection.client, topics_of(connection), key, None, timeout_s=connection.timeout_s)
+    return Done(key, None, written, replaced, ())
+
+
+def nothing_there(standing: Standing, key: PolicyKey) -> CommandError:
+    """The error of commands that look for a policy."""
+    other = _newest(standing, key._replace(override=not key.override))
+    hint = "`statechannel policy list` has them all."
+    if other is not None:
+        end = f"statechannel {'policy delete' if key.override else 'override end'} {key.kind} {key.name}"
+        hint = f"There is {'a standing one' if key.override else 'an override'} of that name: `{end}`."
+    what = "override" if key.override else "policy"
+    return CommandError(f"there is no {what} {key.kind} {key.name}", hint=hint, code=ExitCode.NOT_FOUND)
+
+
+def tell(done: Done, output: Output) -> None:
+    """Say how it ended, and end the command with the right exit code.
+
+    Raises:
+        CommandError: It was rejected, or nobody knows.
+    """
+    if output is Output.JSON:
+        print_json(done.fields())
+    what = cell(f"{done.key.text}")
+    written = done.written
+    if written.outcome is Outcome.REJECTED:
+        error = written.error
+        code = ExitCode.REJECTED if error is None else ExitCode(error.exit_code)
+        raise CommandError(f"rejected: {written.reason}", hint="" if error is None else error.hint, code=code)
+    if written.outcome is Outcome.UNKNOWN:
+        raise CommandError(
+            f"unknown: {written.reason}",
+            hint=f"`statechannel policy get {done.key.kind} {done.key.name}` tells whether it came.",
+            code=ExitCode.UNKNOWN,
+        )
+    for one in done.troubles:
+        say(f"note: {one}")
+    if written.superseded:
+        say(f"note: {written.reason}")
+    _tell_skew(done)
+    if output is Output.TABLE:
+        record = done.record
+        end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
+        act = "deleted" if record is None else f"set to {shown(record.value)}" if record.value else "set"
+        stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
+
+
+def _tell_skew(done: Done) -> None:
+    record, logged_at_ms = done.record, done.written.logged_at_ms
+    if record is None or record.until_ms is None or logged_at_ms is None:
+        return
+    skew_ms = record.written_at_ms - logged_at_ms
+    if abs(skew_ms) > _SKEW_MS:
+        word = "ahead of" if skew_ms > 0 else "behind"
+        say(
+            f"note: this machine's clock is {duration(abs(skew_ms))} {word} Kafka's, by which it is taken back at "
+            f"{moment(record.until_ms)}"
+        )
+
+
+def shown(value: Any) -> str:
+    """Fields of a policy in a line."""
+    if len(value) == 1:
+        return _plain(next(iter(value.values())))
+    return " ".join(f"{name}={_plain(one)}" for name, one in value.items() if one != [])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return ",".join(_plain(one) for one in value)
+    return "none" if value is None else str(value)
+
+
+def who() -> str:
+    """Who writes: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def live_cluster(connection: Connection) -> Cluster:
+    """Brokers that are heard and bundles that are there; without loads."""
+    alive = read_registry(connection).members.alive
+    seen = [
+        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, 0.0, one.info)
+        for name, one in sorted(alive.items())
+    ]
+    bundles = [key for key in read_channel(connection).live() if not key.is_namespace]
+    return Cluster(
+        {one.broker: broker_now(one, Known()) for one in seen},
+        {key.name: Bundle(key.name, key.owner) for key in bundles},
+    )
+
+
+def _newest(standing: Standing, key: PolicyKey) -> Entry | None:
+    found = (one for one in (*standing.entries, *standing.lapsed) if one.key == key)
+    return next((one for one in found if one.force is not Force.LAPSED or not key.override), None)
+
+
+def _judge(connection: Connection, key: PolicyKey, before: Standing, after: Standing, *, force: bool) -> Sequence[str]:
+    """What cannot be kept together any more, as notes.
+
+    Raises:
+        CommandError: Bundles get no broker because of it, and nobody insists.
+    """
+    if key.kind not in _OF_THE_CLUSTER:
+        return ()
+    cluster = live_cluster(connection)
+    if not cluster.brokers:
+        return ["no broker is alive, so nobody can say whether these policies can be kept together"]
+    known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
+    new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
+    blocking = [one for one in new if one.blocks]
+    if blocking and not force:
+        raise CommandError(
+            f"these policies cannot be kept together: {_sentence(blocking[0])}"
+            + (f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""),
+            hint="Change or delete one of them; --force writes it all the same, and what it blocks gets no broker.",
+            code=ExitCode.REJECTED,
+        )
+    return [_sentence(one) for one in new]
+
+
+def _sentence(one: Contradiction) -> str:
+    return f"{', '.join(one.policies)}: {one.why}"

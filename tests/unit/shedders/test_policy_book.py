@@ -1,0 +1,292 @@
+"""The fold of policies: what stands, what lies over what, what is taken back, and what unreadable records forbid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from loaddata.broker_load import ResourceWeights
+from loaddata.bundle_load import BundleAverages, MessageAverage
+from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
+from shedders.filters import Filters
+from shedders.live.policy_book import PolicyBook, Taken
+from shedders.live.policy_kinds import PolicyKind, complete
+from shedders.live.policy_record import PolicyRecord, encode, made_key
+from shedders.live.policy_standing import NOWHERE, Force, Standing
+
+A = "t/n/0x00000000_0x80000000"
+B = "t/m/0x00000000_0xffffffff"
+K = PolicyKind
+
+
+class Log:
+    """A book, and the log that it reads."""
+
+    def __init__(self) -> None:
+        self.book = PolicyBook()
+        self.offset = -1
+
+    def raw(self, key: bytes | None, value: bytes | None) -> Taken:
+        self.offset += 1
+        return self.book.take(self.offset, self.offset * 1_000, key, value)
+
+    def set(self, kind: PolicyKind, name: str, until_ms: int | None = None, **given: Any) -> Taken:
+        value = complete(kind, given)
+        assert isinstance(value, dict), value
+        key = made_key(kind, name, override=until_ms is not None)
+        return self.raw(key.encode(), encode(PolicyRecord(key, value, "ann", "disk", until_ms, 7)))
+
+    def delete(self, kind: PolicyKind, name: str, *, override: bool = False) -> Taken:
+        return self.raw(made_key(kind, name, override=override).encode(), None)
+
+    def at(self, now_ms: int = 0) -> Standing:
+        return self.book.at(now_ms)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_nothing_is_laid_down(log: Log) -> None:
+    assert log.at() == Standing()
+    assert log.at().shedding_on
+
+
+def test_each_kind_has_its_place(log: Log) -> None:
+    log.set(K.ISOLATION, "silver", namespaces=["t/m"], primary=["b3"])
+    log.set(K.ISOLATION, "gold", namespaces=["t/n"], primary=["b1"], secondary=["b2"], min_available=2)
+    log.set(K.ANTI_AFFINITY, "t/n", group="north")
+    log.set(K.DOMAIN, "b1", domain="rack-1")
+    log.set(K.PIN, A, broker="b1")
+    log.set(K.CORDON, "b2")
+    log.set(K.EXCLUDE, "t/m")
+    log.set(K.QUOTA, A, msg_rate_in=5)
+    log.set(K.WEIGHTS, "cluster", cpu=2)
+    log.set(K.MANAGER, "cluster", manager="modular")
+    log.set(K.UNLOAD_MODE, "cluster", mode="unload")
+    log.set(K.SHED_WITH_POLICIES, "cluster", allowed=True)
+    log.set(K.SETTING, "parts.filters.max_topics", value=7)
+    log.set(K.SHEDDING, "cluster", on=False)
+    found = log.at()
+    assert found.policies == Policies(
+        (
+            IsolationPolicy("gold", ("t/n",), ("b1",), ("b2",), 2),
+            IsolationPolicy("silver", ("t/m",), ("b3",)),
+        ),
+        {"t/n": "north"},
+        {A: "b1"},
+        {"b2": "ann: disk"},
+        frozenset({"t/m"}),
+    )
+    assert found.domains == {"b1": "rack-1"}
+    assert found.quotas == {A: MessageAverage(5.0, 0.0, 0.0, 0.0, 1_000)}
+    assert found.weights == ResourceWeights(cpu=2.0)
+    assert (found.manager, found.unload_mode, found.shed_with_policies) == ("modular", "unload", True)
+    assert found.settings == {"parts.filters.max_topics": 7}
+    assert (found.shedding_on, found.shedding_why) == (False, "shedding is off (ann: disk)")
+    assert (found.position, found.junk, found.closed, found.lapsed) == (13, {}, (), ())
+    assert [one.key.text for one in found.entries] == sorted(one.key.text for one in found.entries)
+    assert {(one.by, one.why, one.until_ms, one.written_at_ms) for one in found.entries} == {("ann", "disk", None, 7)}
+    assert found.entries[-1].logged_at_ms == found.entries[-1].offset * 1_000
+
+
+def test_the_newest_counts_and_null_deletes(log: Log) -> None:
+    assert log.set(K.PIN, A, broker="b1") is Taken.SET
+    assert log.set(K.PIN, A, broker="b2") is Taken.SET
+    assert log.at().policies.pins == {A: "b2"}
+    assert log.delete(K.PIN, A) is Taken.DELETED
+    assert log.at() == Standing(position=2)
+
+
+def test_an_older_record_that_comes_late_changes_nothing() -> None:
+    key = made_key(K.CORDON, "b1")
+    book = PolicyBook()
+    assert book.take(5, 0, key.encode(), None) is Taken.DELETED
+    assert book.take(4, 0, key.encode(), encode(PolicyRecord(key, {}, "ann"))) is Taken.OLDER
+    assert book.take(3, 0, key.encode(), b"junk") is Taken.OLDER
+    assert book.at(0) == Standing(position=5)
+
+
+def test_an_override_lies_over_the_standing_policy_and_is_taken_back_by_itself(log: Log) -> None:
+    """Standing: A on b1. Until 2,000: A on b2. At 2,000 it is on b1 again, without a record."""
+    log.set(K.PIN, A, broker="b1")
+    log.set(K.PIN, A, broker="b2", until_ms=2_000)
+    before, at_end = log.at(1_999), log.at(2_000)
+    assert before.policies.pins == {A: "b2"}
+    assert before.next_change_ms == 2_000
+    assert [one.force for one in before.find(K.PIN, A)] == [Force.IN_FORCE, Force.OVERRIDDEN]
+    assert at_end.policies.pins == {A: "b1"}
+    assert at_end.next_change_ms is None
+    assert [one.force for one in at_end.find(K.PIN, A)] == [Force.IN_FORCE, Force.LAPSED]
+    assert [one.until_ms for one in at_end.lapsed] == [2_000]
+    assert log.at(1_000).policies.pins == {A: "b2"}  # an estimate of time may go back
+
+
+def test_an_override_alone_leaves_nothing_behind(log: Log) -> None:
+    log.set(K.SHEDDING, "cluster", on=False, until_ms=2_000)
+    assert not log.at(0).shedding_on
+    assert log.at(2_000).shedding_on
+
+
+def test_a_standing_policy_is_changed_below_an_override(log: Log) -> None:
+    log.set(K.PIN, A, broker="b2", until_ms=2_000)
+    log.set(K.PIN, A, broker="b3")
+    assert log.at(0).policies.pins == {A: "b2"}
+    assert log.at(2_000).policies.pins == {A: "b3"}
+    log.delete(K.PIN, A, override=True)
+    assert log.at(0).policies.pins == {A: "b3"}
+
+
+def test_an_override_can_switch_on_what_stands_off(log: Log) -> None:
+    log.set(K.SHEDDING, "cluster", on=False)
+    log.set(K.SHEDDING, "cluster", on=True, until_ms=2_000)
+    assert log.at(0).shedding_on
+    assert not log.at(2_000).shedding_on
+
+
+def test_the_same_object_until_something_changes(log: Log) -> None:
+    log.set(K.CORDON, "b1", until_ms=2_000)
+    first = log.at(500)
+    assert log.at(1_999) is first
+    second = log.at(2_000)
+    assert second is not first
+    assert log.at(10**12) is second
+    log.set(K.CORDON, "b2")
+    assert log.at(10**12) is not second
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"), [(None, "key"), (b"nonsense", "key"), (b"pinned/t/n", "unknown-kind"), (b"pin/n", "name")]
+)
+def test_records_without_a_meaning_are_counted_and_say_nothing(log: Log, key: bytes | None, reason: str) -> None:
+    log.set(K.CORDON, "b1")
+    assert log.raw(key, b"{}") is Taken.JUNK
+    assert log.raw(key, None) is Taken.JUNK
+    found = log.at()
+    assert found.junk == {reason: 2}
+    assert found.closed == ()
+    assert found.policies.cordons == {"b1": "ann: disk"}
+    assert "offset 2" in log.book.last_junk
+
+
+@pytest.mark.parametrize("junk", [b"", b"\xff", b"{}", b'{"format":2}', b"[" * 10_000])
+def test_an_unreadable_record_never_opens_what_its_key_names(log: Log, junk: bytes) -> None:
+    log.set(K.CORDON, "b1")
+    log.set(K.EXCLUDE, "t/n")
+    log.set(K.SHEDDING, "cluster", on=False)
+    for key in (b"cordon/b1", b"exclude/t/n", b"shedding/cluster"):
+        assert log.raw(key, junk) is Taken.JUNK
+    found = log.at()
+    assert found.policies.cordons.keys() == {"b1"}
+    assert found.policies.excluded == {"t/n"}
+    assert not found.shedding_on
+    assert len(found.closed) == 3
+    assert sum(found.junk.values()) == 3
+    assert [one.force for one in found.entries] == [Force.UNREADABLE] * 3
+    log.set(K.SHEDDING, "cluster", on=True)
+    log.delete(K.CORDON, "b1")
+    log.delete(K.EXCLUDE, "t/n")
+    assert log.at().shedding_on
+    assert (log.at().closed, log.at().entries[0].force) == ((), Force.IN_FORCE)
+
+
+def place(found: Standing, bundle: str) -> list[str]:
+    cluster = Cluster({name: Broker(name) for name in ("b1", "b2", "b3")}, {name: Bundle(name) for name in (A, B)})
+    over = found.over(cluster)
+    return list(Filters(over).passed(over.bundles[bundle]).names)
+
+
+def test_an_unreadable_isolation_policy_gives_nobody_what_it_may_speak_of(log: Log) -> None:
+    log.set(K.ISOLATION, "a-first", namespaces=["t/n"], primary=["b1"])
+    assert place(log.at(), A) == ["b1"]
+    assert place(log.at(), B) == ["b2", "b3"]
+    log.raw(b"isolation/gold", b"{}")
+    assert place(log.at(), A) == ["b1"]  # an earlier policy speaks of it
+    assert place(log.at(), B) == []
+    assert "whatever it may speak of gets no broker" in log.at().closed[0]
+
+
+def test_an_unreadable_pin_gives_nobody_what_it_pins(log: Log) -> None:
+    log.raw(b"pin/t/n", b"{}")
+    assert log.at().policies.pins == {"t/n": NOWHERE}
+    assert place(log.at(), A) == []
+    assert place(log.at(), B) == ["b1", "b2", "b3"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"domain/b1",
+        b"weights/cluster",
+        b"manager/cluster",
+        b"shedding/cluster",
+        b"unload-mode/cluster",
+        b"shed-bundles-with-policies/cluster",
+        b"setting/profile",
+        b"override/setting/profile",
+    ],
+)
+def test_what_steers_moves_and_cannot_be_read_stops_them(log: Log, key: bytes) -> None:
+    log.raw(key, b"{}")
+    found = log.at()
+    assert not found.shedding_on
+    assert key.decode() in found.shedding_why
+    assert found.closed[0].endswith("nothing is moved by itself")
+
+
+@pytest.mark.parametrize("key", [b"anti-affinity/t/n", f"quota/{A}".encode()])
+def test_a_namespace_of_which_something_cannot_be_read_is_not_shed(log: Log, key: bytes) -> None:
+    log.raw(key, b"{}")
+    assert log.at().policies.excluded == {"t/n"}
+    assert log.at().shedding_on
+
+
+def test_an_override_mends_what_cannot_be_read_for_a_while(log: Log) -> None:
+    log.raw(b"pin/t/n", b"{}")
+    log.set(K.PIN, "t/n", broker="b2", until_ms=2_000)
+    assert log.at(0).policies.pins == {"t/n": "b2"}
+    assert log.at(0).closed == ()
+    assert log.at(2_000).policies.pins == {"t/n": NOWHERE}
+
+
+def test_over_a_cluster(log: Log) -> None:
+    log.set(K.DOMAIN, "b1", domain="rack-1")
+    log.set(K.QUOTA, A, msg_rate_in=5)
+    log.set(K.CORDON, "b1")
+    quota = MessageAverage(5.0, 0.0, 0.0, 0.0, 1_000)
+    plain = Cluster({"b1": Broker("b1", domain="own"), "b2": Broker("b2", domain="own")}, {A: Bundle(A), B: Bundle(B)})
+    found = log.at().over(plain)
+    assert {name: one.domain for name, one in found.brokers.items()} == {"b1": "rack-1", "b2": "own"}
+    assert found.bundles[A].averages == BundleAverages(quota, quota)
+    assert found.bundles[B] == plain.bundles[B]
+    assert found.policies.cordons.keys() == {"b1"}
+
+
+def test_contradictions_are_told(log: Log) -> None:
+    log.set(K.PIN, A, broker="b1")
+    log.set(K.CORDON, "b1")
+    cluster = Cluster({"b1": Broker("b1"), "b2": Broker("b2")}, {A: Bundle(A)})
+    found = log.at().contradictions(cluster)
+    assert [(one.kind, one.policies, one.blocks) for one in found] == [
+        ("nobody", (f"pin {A} -> b1", "cordon b1"), True)
+    ]
+
+
+def test_entries_as_json(log: Log) -> None:
+    log.set(K.PIN, A, broker="b1", until_ms=2_000)
+    assert log.at(0).entries[0].fields() == {
+        "kind": "pin",
+        "name": A,
+        "override": True,
+        "state": "in-force",
+        "value": {"broker": "b1"},
+        "by": "ann",
+        "why": "disk",
+        "until_ms": 2_000,
+        "written_at_ms": 7,
+        "logged_at_ms": 0,
+        "offset": 0,
+        "trouble": None,
+    }
