@@ -58,6 +58,8 @@ class Passed:
 def pin_of(cluster: Cluster, bundle: Bundle) -> str | None:
     """Where a bundle is pinned to: by itself, else by its namespace."""
     pins = cluster.policies.pins
+    if not pins:
+        return None
     return pins.get(bundle.name, pins.get(bundle.namespace))
 
 
@@ -67,6 +69,8 @@ def needs(bundle: Bundle) -> tuple[bool, bool]:
     A bundle that is marked non-persistent holds such a topic; persistent ones beside it count where its topics are known
     (upstream never asks for both).
     """
+    if not bundle.topics:
+        return not bundle.non_persistent, bundle.non_persistent
     known = [topic.name.startswith(NON_PERSISTENT) for topic in bundle.topics]
     non_persistent = bundle.non_persistent or any(known)
     return not non_persistent or not all(known), non_persistent

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from shedders.anti_affinity import AntiAffinity
+from shedders.anti_affinity import AntiAffinity, Apart
 from shedders.bookings import Bookings, topics_of
 from shedders.cluster import Broker, Bundle, Cluster
 from shedders.filter_rules import (
@@ -77,7 +77,7 @@ class Filters:
         self._gone: dict[str, Removed] = {name: fault for name, fault in unfit if fault is not None}
         self._bases: dict[tuple[int, bool, bool], Passed] = {}
         self._kept: set[int] = set()
-        self._apart: dict[tuple[str, int], tuple[int, Mapping[str, str]]] = {}
+        self._apart: dict[tuple[str, int], tuple[int, Apart | None]] = {}
         self._counts: dict[str, tuple[int, Counter[str]]] = {}
         self._least: dict[tuple[str, int], tuple[int, int]] = {}
         self._upstream = UpstreamFilters(cluster, self.settings, self._isolation, self._groups, self.bookings)
@@ -127,7 +127,9 @@ class Filters:
     def cannot_leave(self, bundle: Bundle) -> str | None:
         """Why a bundle that is unloaded would come to no other broker; None if it would."""
         if self.settings.upstream and self.settings.generation == "modular":
-            fault = self._upstream.cannot_leave(bundle, [name for name in self.cluster.broker_names if name not in self._gone])
+            fault = self._upstream.cannot_leave(
+                bundle, [name for name in self.cluster.broker_names if name not in self._gone]
+            )
             if fault is not None:
                 return fault
         passed = self.passed(bundle)
@@ -210,41 +212,46 @@ class Filters:
     # --- filters that compare ------------------------------------------------------------
 
     def _compared(self, bundle: Bundle, base: Passed) -> dict[str, Removed]:
-        apart = self._apart_from_group(bundle, base)
+        apart = self._groups.away(bundle.namespace, base.names)
         removed: dict[str, Removed] = {name: ("anti-affinity", why) for name, why in apart.items()}
         if self.settings.fewest_bundles:
-            left = [name for name in base.names if name not in removed]
-            least = self._least_of(bundle, left)
+            left = [name for name in base.names if name not in removed] if removed else base.names
+            least, counts = self._least_of(bundle, left), self.counts(bundle.namespace)
+            own = {bundle.owner, *self.bookings.of_bundle(bundle.name)}
+            said: dict[int, Removed] = {}
             for name in left:
-                count = self._others(bundle, name)
+                count = counts.get(name, 0) - (name in own)
                 if count > least:
-                    removed[name] = _more(count, least)
+                    removed[name] = said.setdefault(count, _more(count, least))
         return removed
 
     def _compared_one(self, bundle: Bundle, base: Passed, broker: str) -> Removed | None:
         apart = self._apart_from_group(bundle, base)
-        if broker in apart:
-            return "anti-affinity", apart[broker]
+        why = None if apart is None else self._groups.refusal(apart, broker)
+        if why is not None:
+            return "anti-affinity", why
         if not self.settings.fewest_bundles:
             return None
-        if apart or id(base) not in self._kept:
-            least = self._least_of(bundle, [name for name in base.names if name not in apart])
-        else:
+        if apart is not None:
+            least = self._least_of(bundle, [one for one in base.names if self._groups.refusal(apart, one) is None])
+        elif id(base) in self._kept:
             least = self._least_kept(bundle, base)
+        else:
+            least = self._least_of(bundle, base.names)
         count = self._others(bundle, broker)
         return _more(count, least) if count > least else None
 
-    def _apart_from_group(self, bundle: Bundle, base: Passed) -> Mapping[str, str]:
+    def _apart_from_group(self, bundle: Bundle, base: Passed) -> Apart | None:
         namespace = bundle.namespace
         group = self._groups.group(namespace)
         if group is None:
-            return {}
+            return None
         if id(base) not in self._kept:
-            return self._groups.away(namespace, base.names)
+            return self._groups.apart(namespace, base.names)
         key, changes = (namespace, id(base)), self._groups.changes(group)
         known = self._apart.get(key)
         if known is None or known[0] != changes:
-            known = self._apart[key] = (changes, self._groups.away(namespace, base.names))
+            known = self._apart[key] = (changes, self._groups.apart(namespace, base.names))
         return known[1]
 
     def _others(self, bundle: Bundle, broker: str) -> int:
@@ -253,7 +260,8 @@ class Filters:
         return self.counts(bundle.namespace).get(broker, 0) - here
 
     def _least_of(self, bundle: Bundle, names: Sequence[str]) -> int:
-        return min((self._others(bundle, name) for name in names), default=0)
+        counts, own = self.counts(bundle.namespace), {bundle.owner, *self.bookings.of_bundle(bundle.name)}
+        return min((counts.get(name, 0) - (name in own) for name in names), default=0)
 
     def _least_kept(self, bundle: Bundle, base: Passed) -> int:
         """The same for all that a kept answer left, without looking at each of them again."""

@@ -26,8 +26,9 @@ and no cap per cycle. Upstream's look at bundles in Splitting with the same end 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from loaddata.averages import is_sound as stats_sound
@@ -124,26 +125,61 @@ class _Cycle:
     def _hottest_first(self, names: Sequence[str]) -> None:
         over = list(self._over_limits(names))
         for one in sorted(over, key=lambda one: (-one.heat, one.bundle.name)):
-            trouble = self._in_vain(one) or self._cut(one)
+            trouble = self._full(one) or self._uncuttable(one.bundle) or self._in_vain(one) or self._cut(one)
             if trouble is not None:
                 self._leave(one.bundle, *trouble)
 
     def _over_limits(self, names: Sequence[str]) -> Iterator[_Over]:
+        within = self._within()
         for name in names:
             bundle = self._cluster.bundles[name]
+            if within(bundle):
+                # Not in a row any more; nearly all bundles go this way.
+                self._hits.pop(name, None)
+                continue
             trouble = self._unsuitable(bundle)
             over = None if trouble is not None else self._measure(bundle)
             if over is None:
-                # Not in a row any more.
                 hits = self._hits.pop(name, 0)
                 if trouble is not None and (hits or trouble[0] != "no-stats"):
                     self._leave(bundle, *trouble)
                 continue
-            trouble = self._unable(bundle) or self._too_seldom(over)
+            trouble = self._too_few(bundle) or self._too_seldom(over)
             if trouble is None:
                 yield over
             else:
                 self._leave(bundle, *trouble)
+
+    def _within(self) -> Callable[[Bundle], bool]:
+        """A fast look that says yes only to sound figures within all limits."""
+        topics, msg_rate, throughput = self._limits.topics, self._limits.msg_rate, self._limits.throughput
+        sessions = inf if self._limits.sessions is None else self._limits.sessions
+        measure = self._settings.measure
+
+        def within(bundle: Bundle) -> bool:
+            stats = bundle.stats
+            if stats is None:
+                return False
+            traffic: BundleStats | MessageAverage = stats
+            if measure != "now":
+                traffic = bundle.averages.short if measure == "short" else bundle.averages.long
+            rate_in, rate_out = traffic.msg_rate_in, traffic.msg_rate_out
+            size_in, size_out = traffic.msg_throughput_in, traffic.msg_throughput_out
+            return (
+                rate_in + rate_out <= msg_rate
+                and size_in + size_out <= throughput
+                and stats.topics <= topics
+                and stats.consumers + stats.producers <= sessions
+                and rate_in >= 0
+                and rate_out >= 0
+                and size_in >= 0
+                and size_out >= 0
+                and stats.topics >= 0
+                and stats.consumers >= 0
+                and stats.producers >= 0
+            )
+
+        return within
 
     def _unsuitable(self, bundle: Bundle) -> tuple[str, str] | None:
         """Why nothing can be said of a bundle."""
@@ -157,10 +193,11 @@ class _Cycle:
             return "bad-load", "its figures are not all finite and positive"
         return None
 
-    def _unable(self, bundle: Bundle) -> tuple[str, str] | None:
+    def _too_few(self, bundle: Bundle) -> tuple[str, str] | None:
         topics = 0 if bundle.stats is None else bundle.stats.topics
-        if topics < FEW_TOPICS:
-            return "few-topics", f"it has {topics}: splitting would not part anything"
+        return None if topics >= FEW_TOPICS else ("few-topics", f"it has {topics}: splitting would not part anything")
+
+    def _uncuttable(self, bundle: Bundle) -> tuple[str, str] | None:
         try:
             lower, upper = ends(bundle)
         except CannotSplitError as error:
@@ -226,14 +263,17 @@ class _Cycle:
             "Bandwidth": traffic.msg_throughput,
         }[over.reason]
 
-    def _cut(self, over: _Over) -> tuple[str, str] | None:
-        """Plan the split, or say why not."""
-        bundle, settings = over.bundle, self._settings
+    def _full(self, over: _Over) -> tuple[str, str] | None:
+        settings, namespace = self._settings, over.bundle.namespace
         if settings.max_per_cycle and len(self._chosen) >= settings.max_per_cycle:
             return "cycle-full", f"{over.why}; {settings.max_per_cycle} hotter bundles are split in this cycle"
-        room = self._room(bundle.namespace)
-        if room < 1:
-            return "namespace-full", f"{over.why}; {bundle.namespace} has {settings.max_bundles} bundles, split by hand"
+        if self._room(namespace) < 1:
+            return "namespace-full", f"{over.why}; {namespace} has {settings.max_bundles} bundles, split by hand"
+        return None
+
+    def _cut(self, over: _Over) -> tuple[str, str] | None:
+        """Plan the split, or say why not."""
+        bundle = over.bundle
         try:
             answer = list(self._algorithm.positions(bundle))
             names = children(bundle, answer) if answer else []
@@ -244,7 +284,7 @@ class _Cycle:
         if not answer:
             known = f"{len(bundle.topics)} of {0 if bundle.stats is None else bundle.stats.topics} topics are known"
             return "no-positions", f"{over.why}; {self._algorithm.name} finds no place, {known}"
-        cuts = fewer(sorted(answer), room)
+        cuts = fewer(sorted(answer), self._room(bundle.namespace))
         if len(cuts) < len(answer):
             names = children(bundle, cuts)
         self._planned[bundle.namespace] += len(cuts)
@@ -270,7 +310,7 @@ class _Cycle:
             bundle = self._cluster.bundles[name]
             if bundle.in_flight or bundle.owner is None or bundle.stats is None or bundle.stats.topics < FEW_TOPICS:
                 continue
-            trouble = self._unable(bundle)
+            trouble = self._uncuttable(bundle)
             if trouble is not None:
                 self._leave(bundle, *trouble)
                 continue

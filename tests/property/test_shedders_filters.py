@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from hypothesis import given
+from hypothesis import settings as run
 from hypothesis import strategies as st
 
 from loaddata.broker_load import BrokerLoad
@@ -21,6 +22,8 @@ from shedders.filters import Filters
 from shedders.placing import Pipeline
 from shedders.plan import Move, Placed, Reason
 from shedders.strategy import StrategySettings
+
+UNHURRIED = run(deadline=None)
 
 NAMES = ("b1", "b2", "b3", "b4", "b5")
 NAMESPACES = ("t/a", "t/b", "t/c")
@@ -124,6 +127,7 @@ def keeps_hard_rules(cluster: Cluster, settings: FilterSettings, bundle: Bundle,
     )
 
 
+@UNHURRIED
 @given(clusters(), settings)
 def test_who_is_left_keeps_every_policy(cluster: Cluster, settings: FilterSettings) -> None:
     filters = Filters(cluster, settings)
@@ -140,6 +144,7 @@ def test_who_is_left_keeps_every_policy(cluster: Cluster, settings: FilterSettin
                 assert reason.split(": ", 1) == list(passed.removed[name])
 
 
+@UNHURRIED
 @given(clusters(), settings)
 def test_order_of_dictionaries_means_nothing(cluster: Cluster, settings: FilterSettings) -> None:
     turned = Cluster(
@@ -170,6 +175,7 @@ def apart(cluster: Cluster, namespace: str, owners: Mapping[str, str | None]) ->
     return {name: len(found) for name, found in served.items()}
 
 
+@UNHURRIED
 @given(clusters(), settings, st.data())
 def test_no_plan_breaks_a_policy(cluster: Cluster, settings: FilterSettings, data: st.DataObject) -> None:
     """Any moves at all: those that are permitted, done one after the other, keep hard rules and never crowd a group."""
@@ -222,6 +228,7 @@ class First:
         return Placed(bundle.name, candidates[0], "first", memory=memory)
 
 
+@UNHURRIED
 @given(clusters(), settings)
 def test_one_placement_after_the_other_is_what_fresh_filters_say(cluster: Cluster, settings: FilterSettings) -> None:
     """What is kept from one placement to the next changes no answer."""
@@ -246,6 +253,7 @@ def _topics(bundle: Bundle) -> int:
     return max(1, 0 if bundle.stats is None else bundle.stats.topics)
 
 
+@UNHURRIED
 @given(clusters())
 def test_what_blocks_has_nobody(cluster: Cluster) -> None:
     """Where policies alone leave a bundle nobody, and only then, that is said."""

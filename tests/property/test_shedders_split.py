@@ -9,6 +9,7 @@ from math import inf, isclose, nan
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as run
 from hypothesis import strategies as st
 
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
@@ -23,6 +24,8 @@ from shedders.split_topic_count import SplitTopicCount, SplitTopicCountSettings
 from shedders.split_when import SplitWhen
 from shedders.strategy import SplitAlgorithm
 from statechannel.core.bundle import FULL_UPPER, parse_key
+
+UNHURRIED = run(deadline=None)
 
 hashes = st.integers(0, FULL_UPPER) | st.integers(0, 40) | st.integers(FULL_UPPER - 40, FULL_UPPER)
 amounts = st.sampled_from([0.0, 1.0, 40.0, 60.0, 300.0]) | st.floats(0, 1e9)
@@ -59,6 +62,7 @@ ALGORITHMS: list[SplitAlgorithm] = [
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda one: one.name)
+@UNHURRIED
 @given(bundle=bundles())
 def test_cuts_lie_inside(algorithm: SplitAlgorithm, bundle: Bundle) -> None:
     cuts = list(algorithm.positions(bundle))
@@ -69,6 +73,7 @@ def test_cuts_lie_inside(algorithm: SplitAlgorithm, bundle: Bundle) -> None:
     assert list(algorithm.positions(turned)) == cuts
 
 
+@UNHURRIED
 @given(bundles())
 def test_topic_count_parts_topics_as_evenly_as_hashes_allow(bundle: Bundle) -> None:
     lower, upper = ends(bundle)
@@ -83,6 +88,7 @@ def test_topic_count_parts_topics_as_evenly_as_hashes_allow(bundle: Bundle) -> N
         assert abs(left - len(places) // 2) == min(abs(one - len(places) // 2) for one in possible)
 
 
+@UNHURRIED
 @given(bundles(sound=True))
 def test_flow_leaves_no_part_over_the_limit_but_for_one_hash(bundle: Bundle) -> None:
     lower, upper = ends(bundle)
@@ -104,6 +110,7 @@ def test_flow_leaves_no_part_over_the_limit_but_for_one_hash(bundle: Bundle) -> 
                 assert sum(size for _, size in part.values()) <= 1024 * 1024 * (1 + 1e-9)
 
 
+@UNHURRIED
 @given(bundles(sound=True), st.lists(hashes, min_size=1, max_size=5))
 def test_children_are_the_parent(parent: Bundle, places: list[int]) -> None:
     lower, upper = ends(parent)
@@ -133,6 +140,7 @@ def test_children_are_the_parent(parent: Bundle, places: list[int]) -> None:
     assert all(one.estimated and one.owner == "b" for one in found)
 
 
+@UNHURRIED
 @given(st.lists(bundles(), max_size=4), st.booleans(), st.sampled_from(ALGORITHMS))
 def test_plans_are_sound_whatever_the_figures(found: list[Bundle], upstream: bool, algorithm: SplitAlgorithm) -> None:
     named = (replace(one, name=one.name.replace("t/n", f"t/n{number}")) for number, one in enumerate(found))
@@ -156,6 +164,7 @@ def test_plans_are_sound_whatever_the_figures(found: list[Bundle], upstream: boo
         assert not [one for one in again.plans if one.positions and one.bundle in fresh]
 
 
+@UNHURRIED
 @given(hashes, st.integers(2, 60), st.sampled_from(ALGORITHMS[:2]))
 def test_one_hot_topic_is_not_split_for_ever(place: int, others: int, algorithm: SplitAlgorithm) -> None:
     """A topic with all traffic, with idle ones around it; only counts are reported."""
