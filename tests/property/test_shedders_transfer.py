@@ -207,23 +207,22 @@ def test_deciding_again_and_again_comes_to_rest(cluster, settings):
 
 
 def _moved(cluster, plan):
-    """Loads go with the bundles, as the strategy reckons; cool-downs are over, bundles stay put."""
+    """Loads go with the bundles, as the strategy reckons: of each pair the net, in the source's load for its traffic."""
     bundles, brokers = dict(cluster.bundles), dict(cluster.brokers)
+    nets = {}
     for move in plan.moves:
-        if move.destination is None:
-            continue
-        source, destination = (brokers[name] for name in (move.source, move.destination))
-        rich = destination if move.swap else source
-        part = move.load * rich.load.weighted_max_ema / rich.load.msg_throughput
+        pair, sign = ((move.destination, move.source), -1) if move.swap else ((move.source, move.destination), 1)
+        nets.setdefault(pair, []).append(sign * move.load)
         bundles[move.bundle] = replace(bundles[move.bundle], owner=move.destination)
-        for broker, sign in ((source, -1), (destination, 1)):
-            load = broker.load
-            brokers[broker.name] = replace(
-                broker,
-                load=replace(
-                    load,
-                    weighted_max_ema=max(0.0, load.weighted_max_ema + sign * part),
-                    msg_throughput_in=max(0.0, load.msg_throughput_in + sign * move.load),
-                ),
+    for (source, destination), parts in nets.items():
+        net, rich = math.fsum(parts), cluster.brokers[source].load
+        part = net * rich.weighted_max_ema / rich.msg_throughput
+        for name, sign in ((source, -1), (destination, 1)):
+            load = brokers[name].load
+            changed = replace(
+                load,
+                weighted_max_ema=max(0.0, load.weighted_max_ema + sign * part),
+                msg_throughput_in=max(0.0, load.msg_throughput_in + sign * net),
             )
+            brokers[name] = replace(brokers[name], load=changed)
     return replace(cluster, bundles=bundles, brokers=brokers)
