@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from loaddata.settings import LoadSettings
 from loaddata.table_view import Fate, LoadRecord, TableView, decoder
 from loaddata.tombstone import Tombstone
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.light_policy import LightLags, LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning, LightTuning, LightWriter
 
@@ -29,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 _BATCH_RECORDS = 100
 _QUEUE_RECORDS = 256
+_AGAIN_S = 0.5
 
 
 class LoadConnection(NamedTuple):
@@ -97,17 +100,27 @@ class KafkaSide:
         Raises:
             KafkaAdapterError: Kafka is away, or a topic is missing or has settings that will not do.
         """
+        deadline_s = time.monotonic() + self._connection.timeout_s
+        while True:
+            try:
+                await asyncio.to_thread(self._open_topics)
+                break
+            except KafkaUnavailableError:
+                if time.monotonic() >= deadline_s:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+        self._writer = self._make_writer()
+        self._loads.start()
+
+    def _open_topics(self) -> None:
         connection = self._connection
-        await asyncio.to_thread(
-            open_load_topics,
+        open_load_topics(
             connection.client,
             self.topics,
             create=connection.create_topics,
             replication_factor=connection.replication_factor,
             timeout_s=connection.timeout_s,
         )
-        self._writer = self._make_writer()
-        self._loads.start()
 
     async def lead(self, leading: bool) -> None:
         """Follow the top bundles, or stop following them."""

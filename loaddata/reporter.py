@@ -221,6 +221,10 @@ class Reporter:
         """A load topic is read from its beginning (again): the old offsets say nothing about it."""
         self._lines[kind].offset = -1
 
+    def on_its_way(self, kinds: Sequence[Kind]) -> bool:
+        """Whether a report of these kinds is on its way: written, and not read back yet."""
+        return any(self._lines[kind].read_seq < self._lines[kind].seq for kind in kinds)
+
     def leave(self, now_ms: int) -> list[Written]:
         """Tombstones of what this process has reported and read back: the last it writes."""
         due = Due(Cause.FORCED, "this broker leaves")

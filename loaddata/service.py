@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from statechannel.runtime.exits import ChannelStoppedError
 _log = logging.getLogger(__name__)
 
 _TIMER_SLACK_S = 0.001
+_LOOK_S = 0.02
 
 
 class LoadSeen(NamedTuple):
@@ -120,13 +122,21 @@ class LoadService:
         self._tasks = [make(self._tick_for_ever(), name="load-tick"), make(self._watch_for_ever(), name="load-watch")]
 
     async def close(self) -> None:
-        """Bury this broker's own reports, and stop; within about twice `close_timeout_s`."""
+        """Bury this broker's own reports, and stop; within about three times `close_timeout_s`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._tasks:
+            await self._settled()
             self._topics.write(self._reporter.leave(self._clocks.wall_ms()))
         await self._topics.close()
+
+    async def _settled(self) -> None:
+        """Wait for reports on their way: a tombstone has to name the newest, or it counts for nothing."""
+        kinds = list(Kind) if self._topics.leading else [Kind.BROKER_LOAD]
+        until_s = time.monotonic() + self.settings.close_timeout_s
+        while self._reporter.on_its_way(kinds) and time.monotonic() < until_s:  # noqa: ASYNC110 - once, at the end
+            await asyncio.sleep(_LOOK_S)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord,
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_channel import FakeChannel
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 BUNDLES = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000"]
 FAST = {
     "measure_interval_s": 0.2,
@@ -36,6 +36,7 @@ FAST = {
     "top_interval_s": 0.2,
     "repeat_s": 0.2,
     "confirm_s": 5.0,
+    "close_timeout_s": 15.0,
 }
 
 
@@ -64,7 +65,7 @@ async def broker(
     source = source or Source({BUNDLES[0]: stats(100.0)})
     service = LoadService(
         LoadSettings(**{**FAST, **settings}),
-        LoadConnection(ClientSettings(kafka.bootstrap_servers), prefix, replication_factor=1),
+        LoadConnection(ClientSettings(kafka.bootstrap_servers), prefix, replication_factor=1, timeout_s=60.0),
         Identity(name, f"{name}-{time.monotonic_ns()}", b"0123456789", 1),
         source,
         channel.of(name),
@@ -300,8 +301,12 @@ async def test_simulated_load_goes_all_the_way(kafka: Kafka, topic_prefix: str) 
     channel = FakeChannel(leader="b1")
     source = SimulatedSource(7, lambda: BUNDLES, time.time)
     async with broker(kafka, topic_prefix, "b1", channel, source) as b1:  # type: ignore[arg-type]
-        await until(lambda: len(b1.top_bundles().get("b1", ((),))[0]) == len(BUNDLES))
-        assert b1.broker_loads()["b1"].load.topics == sum(one.stats.topics for one in source.bundles().values())
+        await until(lambda: len(b1.top_bundles().get("b1", ((),))[0]) == len(BUNDLES) and "b1" in b1.broker_loads())
+        assert (
+            b1.local_load().topics
+            == b1.broker_loads()["b1"].load.topics
+            == sum(one.stats.topics for one in source.bundles().values())
+        )
 
 
 async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefix: str) -> None:

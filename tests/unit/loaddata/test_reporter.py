@@ -211,6 +211,15 @@ def test_it_leaves_with_tombstones_of_what_it_read_back(rig: Rig) -> None:
     assert parse_tombstone(top.headers, 500) == Tombstone("leaving", 201, NOW_MS)
 
 
+def test_what_is_on_its_way(rig: Rig) -> None:
+    assert not rig.reporter.on_its_way(list(Kind))
+    written = rig.tick(0.0, confirm=False)
+    assert rig.reporter.on_its_way([LOAD])
+    rig.confirm(written[:1])
+    assert not rig.reporter.on_its_way([LOAD])
+    assert rig.reporter.on_its_way(list(Kind))
+
+
 def test_reports_of_other_processes_are_not_its_own(rig: Rig) -> None:
     [load, _] = rig.tick(0.0, confirm=False)
     header = told(load).header
