@@ -419,7 +419,7 @@ class _Draft:
         return {
             "bundle": self._short.name(bundle),
             "why": self._short.text(why),
-            "operation": None if done is None else done.operation,
+            "operation": None if done is None else _name(self._short, done.operation),
             "outcome": None if done is None else word(done.outcome),
             "outcome_why": None if done is None else self._short.maybe(done.why),
         }

@@ -19,6 +19,8 @@ Id = Annotated[str, Field(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description=
 Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 Count = Annotated[int, Field(ge=0)]
+# No literal: pydantic takes `true` for 1.
+Format = Annotated[int, Field(ge=FORMAT, le=FORMAT)]
 
 
 class Subject(StrEnum):
@@ -105,7 +107,7 @@ class DecisionRecord(RecordPart):
     """One cycle of the balancer, one batch of placements, or one look at what should be split."""
 
     kind: Literal["decision"] = "decision"
-    format: Literal[1] = 1
+    format: Format = FORMAT
     id: Id
     subject: Literal["shed", "place", "split"]
     term: Count = Field(description="Of the leader that decided.")
@@ -151,7 +153,7 @@ class OutcomeRecord(RecordPart):
     """How a move, split or placement of an earlier decision ended."""
 
     kind: Literal["outcome"] = "outcome"
-    format: Literal[1] = 1
+    format: Format = FORMAT
     decision: Id
     bundle: str
     operation: str | None

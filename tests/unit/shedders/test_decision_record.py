@@ -1,0 +1,273 @@
+"""Records of decisions: what they say, what is cut, and what a reader refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shedders.budget import Budget, BudgetSettings
+from shedders.cluster import Bundle, Cluster
+from shedders.dry_run import Checked, SplitDecision
+from shedders.live import decision_build
+from shedders.live.decision_build import (
+    BudgetUse,
+    Executed,
+    RecordBounds,
+    fingerprint,
+    outcome_record,
+    place_record,
+    shed_record,
+    skipped_record,
+    split_record,
+)
+from shedders.live.decision_record import (
+    VALUE_MAX_BYTES,
+    DecisionRecord,
+    Junk,
+    Subject,
+    Undecodable,
+    UnwritableRecordError,
+    decode,
+    encode,
+    key_of,
+)
+from shedders.live.decision_schema import schema_text
+from shedders.plan import Label, Left, Placed, Reason, SplitPlan
+from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
+
+SCHEMA = Path(__file__).parents[3] / "design" / "decision.schema.json"
+ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
+
+
+def test_the_schema_in_design_is_that_of_the_code() -> None:
+    """Mend it with: python -m shedders.live.decision_schema design/decision.schema.json."""
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text()
+
+
+def test_a_record_says_what_was_decided() -> None:
+    found = shed_record(
+        occasion(),
+        decision(
+            moves=[move(ONE), Checked(replace(move(TWO), destination=None), "b3", "anti-affinity: b3 has one of them")],
+            left=[Left("b2", "outdated", "its report is 1900 s old"), Left(WHOLE, "cooling", "moved 5 s ago")],
+            scores={"b1": 0.8, "b2": inf, "b3": 0.2},
+            stats={"average": 0.5, "std": 0.3},
+            why="2 bundles from b1",
+        ),
+        executed={ONE: Executed("op-1")},
+        budget=BudgetUse(BudgetSettings(), Budget(99, 15.5), on_the_way=2),
+    )
+    assert (found.id, found.subject, found.term, found.leader, found.cycle) == (IDS[1], "shed", 7, "b1", 1)
+    assert (found.label, found.reason, found.skipped) == ("Success", "Overloaded", None)
+    assert [(one.bundle, one.destination, one.planned, one.operation) for one in found.moves] == [
+        (ONE, "b2", "b2", "op-1"),
+        (TWO, None, "b3", None),
+    ]
+    assert found.moves[0].outcome == "started"
+    assert found.moves[0].refused is None
+    assert found.moves[1].refused == "anti-affinity: b3 has one of them"
+    assert [(one.name, one.reason) for one in found.left] == [("b2", "outdated"), (WHOLE, "cooling")]
+    assert found.left_counts == {"cooling": 1, "outdated": 1}
+    assert found.scores == {"b1": 0.8, "b2": None, "b3": 0.2}
+    assert found.stats == {"average": 0.5, "std": 0.3}
+    assert found.budget is not None
+    assert (found.budget.moves_left, found.budget.load_percent_left, found.budget.on_the_way) == (99, 15.5, 2)
+    assert found.inputs.channel == {"0": 41}
+    assert found.cut == {}
+    assert decode(key_of(found), encode(found)) == found
+
+
+def test_moves_that_the_budget_holds_back_are_refused() -> None:
+    held = BudgetUse(BudgetSettings(), Budget(0, 0.0), [Left(TWO, "budget", "it has 30.0 % of the load")])
+    found = shed_record(occasion(), decision(moves=[move(ONE), move(TWO)]), budget=held)
+    assert [one.refused for one in found.moves] == [None, "budget: it has 30.0 % of the load"]
+
+
+@pytest.mark.parametrize("word", [*decision_build.SKIPPED, "something-new"])
+def test_a_skipped_cycle_has_its_word_and_upstreams(word: str) -> None:
+    found = skipped_record(occasion(), word, "because", left=[Left("b1", "no-load-data", "it has reported no load")])
+    label, reason = decision_build.SKIPPED.get(word, (Label.SKIP, Reason.UNKNOWN))
+    assert (found.skipped, found.label, found.reason, found.why) == (word, label.value, reason.value, "because")
+    assert [one.name for one in found.left] == ["b1"]
+    assert decode(key_of(found), encode(found)) == found
+
+
+def test_a_look_at_splits_has_those_left_whole_among_the_left() -> None:
+    looked = SplitDecision(
+        Cluster({}, {ONE: Bundle(ONE, "b1")}),
+        [SplitPlan(ONE, (1 << 30,), "MsgRate", "40000 messages/s"), SplitPlan(TWO, (), "hits", "2 times in a row")],
+        None,
+        {},
+    )
+    found = split_record(occasion(), looked, executed={ONE: Executed("op-s", "unknown", "no answer")})
+    assert (found.subject, found.label, found.reason) == ("split", "Success", "MsgRate")
+    assert [(one.bundle, one.positions, one.operation, one.outcome) for one in found.splits] == [
+        (ONE, [1 << 30], "op-s", "unknown")
+    ]
+    assert [(one.name, one.reason) for one in found.left] == [(TWO, "hits")]
+    none = split_record(occasion(), replace(looked, splits=[], why="the cluster is left alone: safe mode"))
+    assert (none.label, none.why) == ("Skip", "the cluster is left alone: safe mode")
+
+
+def test_a_placement_says_among_whom_it_was_free() -> None:
+    placed = [
+        Placed(ONE, "b2", "least used", best=["b2", "b3"], removed={"b1": ("cordon", "disk")}, scores={"b2": 0.1}),
+        Placed(TWO, None, "no broker may take it", removed={"b1": ("cordon", "disk"), "b2": ("cordon", "disk")}),
+    ]
+    found = place_record(occasion(), Cluster({}, {}), placed)
+    assert (found.subject, found.label, found.reason) == ("place", "Failure", "NoBrokers")
+    assert [(one.broker, one.best, one.best_count, one.removed, one.score) for one in found.placed] == [
+        ("b2", ["b2", "b3"], 2, {"cordon": 1}, 0.1),
+        (None, [], 0, {"cordon": 2}, None),
+    ]
+    assert place_record(occasion(), Cluster({}, {}), placed[:1]).label == "Success"
+
+
+def test_settings_are_told_when_asked_for_and_have_one_fingerprint_in_any_order() -> None:
+    settings = {"b": 1, "a": {"y": [1], "x": None}}
+    told = shed_record(occasion(settings=settings, tell_settings=True), decision())
+    silent = shed_record(occasion(settings={"a": {"x": None, "y": [1]}, "b": 1}), decision())
+    assert told.settings == settings
+    assert silent.settings is None
+    assert told.fingerprint == silent.fingerprint == fingerprint(settings)
+    assert fingerprint({"b": 2}) != fingerprint({"b": 1})
+
+
+def test_what_is_cut_is_counted_and_the_most_important_stays() -> None:
+    bounds = RecordBounds(record_bytes=16_384, text_chars=100)
+    left = [Left(f"{NAMESPACE}/x-{number}", "cooling" if number % 9 else "rare", "y" * 500) for number in range(5_000)]
+    found = record(
+        bounds=bounds,
+        moves=[move(f"{NAMESPACE}/m-{number}") for number in range(20)],
+        left=[Left("b3", "nothing-fits", "no bundle levels it out"), *left],
+        scores={f"b{number}": float(number) for number in range(1, 1_001)},
+        brokers=1_000,
+    )
+    assert len(encode(found, 16_384)) <= 16_384
+    assert len(found.moves) == 20
+    assert found.left[0].name == "b3"
+    assert {one.reason for one in found.left} == {"nothing-fits", "cooling", "rare"}
+    assert found.left_counts == {"cooling": 4_444, "rare": 556, "nothing-fits": 1}
+    assert found.cut["left"] == 5_001 - len(found.left)
+    assert found.cut["scores"] == 1_000 - len(found.scores)
+    assert found.cut["texts"] > 0
+    # The plan's brokers, then both ends.
+    assert {"b1", "b2", "b1000", "b3"} <= found.scores.keys()
+    assert all(len(one.why) <= 100 for one in found.left)
+    assert found.left[-1].why.endswith("\u2026")
+
+
+def test_settings_that_are_too_large_are_left_out_and_counted() -> None:
+    bounds = RecordBounds(record_bytes=16_384)
+    found = shed_record(occasion(settings={"x": "y" * 20_000}, tell_settings=True), decision(), bounds=bounds)
+    assert (found.settings, found.cut) == (None, {"settings": 1})
+
+
+@pytest.mark.parametrize(("size", "text"), [(1, 500), (VALUE_MAX_BYTES + 1, 500), (20_000, 1), (20_000, 5_000)])
+def test_bounds_are_bounded(size: int, text: int) -> None:
+    with pytest.raises(ValueError, match="a record has"):
+        RecordBounds(size, text)
+
+
+def test_text_of_third_parties_cannot_break_a_record() -> None:
+    found = record(
+        moves=[move("t/n/\ud800\n", why="bell\x07 \ud83d", load=nan)],
+        left=[Left("b1", "w\x00rd", "")],
+        why='quote " and \\',
+    )
+    assert decode(key_of(found), encode(found)) == found
+    assert found.moves[0].bundle == "t/n/\ufffd\ufffd"
+    assert found.moves[0].load is None
+    assert list(found.left_counts) == ["w\ufffdrd"]
+
+
+def test_an_outcome_is_found_by_its_decisions_key() -> None:
+    found = outcome_record(
+        IDS[1],
+        ONE,
+        "taken back!",
+        "b2 declined",
+        operation="op-1",
+        at_ms=AT_MS,
+        term=7,
+        leader="b1",
+        took_ms=inf,
+    )
+    assert (found.result, found.took_ms) == ("taken-back", None)
+    assert key_of(found) == IDS[1].encode()
+    assert decode(key_of(found), encode(found)) == found
+    odd = outcome_record(IDS[1], ONE, "1st", "x", operation=None, at_ms=1, term=1, leader="b1")
+    assert odd.result == "w-1st"
+
+
+def test_a_record_that_is_too_large_is_not_written() -> None:
+    with pytest.raises(UnwritableRecordError, match="more than 100"):
+        encode(record(), 100)
+
+
+def _changed(**fields: Any) -> bytes:
+    loaded = json.loads(encode(record(moves=[move()])))
+    loaded.update(fields)
+    return json.dumps({name: value for name, value in loaded.items() if value != "-"}).encode()
+
+
+def test_unknown_fields_are_ignored() -> None:
+    found = decode(IDS[1].encode(), _changed(later="something"))
+    assert isinstance(found, DecisionRecord)
+    assert found == record(moves=[move()])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, Junk.NOT_JSON),
+        (b"", Junk.NOT_JSON),
+        (b"{", Junk.NOT_JSON),
+        (b"\xff", Junk.NOT_JSON),
+        (b"[]", Junk.NOT_JSON),
+        (b"3", Junk.NOT_JSON),
+        (b"[" * 100_000, Junk.NOT_JSON),
+        (b" " * (VALUE_MAX_BYTES + 1), Junk.TOO_LARGE),
+        (b"{}", Junk.FORMAT),
+        (_changed(format=2), Junk.FORMAT),
+        (_changed(format=True), Junk.FORMAT),
+        (_changed(format="1"), Junk.FORMAT),
+        (_changed(kind="else"), Junk.KIND),
+        (_changed(kind=None), Junk.KIND),
+        (_changed(id="x"), Junk.FIELDS),
+        (_changed(id=IDS[2]), Junk.KEY),
+        (_changed(term="7"), Junk.FIELDS),
+        (_changed(term=-1), Junk.FIELDS),
+        (_changed(term=1.5), Junk.FIELDS),
+        (_changed(scores={"b1": "0.5"}), Junk.FIELDS),
+        (_changed(why="-"), Junk.FIELDS),
+        (_changed(moves=[{}]), Junk.FIELDS),
+        (_changed(label="two words"), Junk.FIELDS),
+        (_changed(kind="outcome"), Junk.FIELDS),
+        (encode(record()).replace(b'"took_ms":4.5', b'"took_ms":NaN'), Junk.NOT_JSON),
+    ],
+)
+def test_what_a_reader_refuses(value: bytes | None, reason: Junk) -> None:
+    found = decode(IDS[1].encode(), value)
+    assert isinstance(found, Undecodable)
+    assert found.reason is reason
+    assert found.why
+
+
+def test_a_record_without_a_key_is_refused() -> None:
+    found = decode(None, encode(record()))
+    assert isinstance(found, Undecodable)
+    assert found.reason is Junk.KEY
+
+
+def test_every_field_of_the_record_is_in_the_schema_with_its_type() -> None:
+    schema: Mapping[str, Any] = json.loads(schema_text())
+    properties = schema["$defs"]["DecisionRecord"]["properties"]
+    assert set(properties) == set(DecisionRecord.model_fields)
+    assert set(Subject) == set(properties["subject"]["enum"])

@@ -1,0 +1,112 @@
+"""The writer of decisions never waits and never raises; what is lost is counted (a scripted writer, no broker)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shedders.live.decision_record import decode
+from shedders.live.decision_topic import DecisionLags, DecisionTopics, DecisionWriter, WriterBounds
+from statechannel.errors import StateChannelError
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaClientError
+from statechannel.kafka.light_writer import LightCounts
+from tests.support.decision_records import IDS, move, record
+
+SETTINGS = ClientSettings("h:1")
+TOPICS = DecisionTopics("chan")
+
+
+class Scripted:
+    """Takes records; the test says whether its thread lives."""
+
+    def __init__(self, settings: ClientSettings, *, tuning: Any) -> None:
+        self.tuning = tuning
+        self.alive = True
+        self.open = True
+        self.taken: list[tuple[str, bytes, bytes]] = []
+        self.counts = LightCounts()
+
+    def write(self, topic: str, key: bytes, value: bytes) -> bool:
+        if self.open:
+            self.taken.append((topic, key, value))
+            self.counts.written += 1
+        return self.open
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+    def close(self, timeout_s: float) -> bool:
+        self.open = False
+        return True
+
+
+class Rig:
+    def __init__(self, error: StateChannelError | None = None, **more: Any) -> None:
+        self.made: list[Scripted] = []
+        self.error = error
+        self.writer = DecisionWriter(SETTINGS, TOPICS, make_writer=self._make, **more)  # type: ignore[arg-type]
+
+    def _make(self, settings: ClientSettings, *, tuning: Any) -> Scripted:
+        if self.error is not None:
+            raise self.error
+        self.made.append(Scripted(settings, tuning=tuning))
+        return self.made[-1]
+
+
+def test_the_topic_is_named_and_kept_for_a_week() -> None:
+    (name, policy), *more = TOPICS.policies.items()
+    assert (name, more, policy.partitions) == ("chan-decisions", [], 1)
+    wanted = policy.creation_settings()
+    assert wanted["cleanup.policy"] == "delete"
+    assert wanted["message.timestamp.type"] == "LogAppendTime"
+    assert wanted["retention.ms"] == str(7 * 86_400_000)
+    shorter = DecisionTopics("chan", decision_lags=DecisionLags(1_000, 500)).policies["chan-decisions"]
+    assert shorter.creation_settings()["retention.ms"] == "1000"
+
+
+def test_records_are_written_with_their_key() -> None:
+    rig = Rig(bounds=WriterBounds(queue_records=5, delivery_timeout_ms=2_000))
+    assert rig.made == []
+    assert rig.writer.flush(0.1)
+    assert rig.writer.write(record(1, moves=[move()]))
+    ((topic, key, value),) = rig.made[0].taken
+    assert (topic, key) == ("chan-decisions", IDS[1].encode())
+    assert decode(key, value) == record(1, moves=[move()])
+    assert (rig.made[0].tuning.queue_records, rig.made[0].tuning.delivery_timeout_ms) == (5, 2_000)
+    assert rig.writer.counts.written == 1
+    assert rig.writer.close()
+    assert not rig.writer.write(record(2))
+    assert (rig.writer.counts.written, rig.writer.counts.dropped) == (1, 1)
+
+
+def test_a_record_that_cannot_be_written_is_counted() -> None:
+    rig = Rig(max_bytes=100)
+    assert not rig.writer.write(record(1))
+    counts = rig.writer.counts
+    assert (counts.unwritable, counts.written, rig.made) == (1, 0, [])
+    assert "more than 100" in str(counts.to_json()["last_error"])
+
+
+def test_a_writer_that_cannot_be_made_costs_records_not_the_balancer() -> None:
+    rig = Rig(KafkaClientError("no such property"))
+    assert not rig.writer.write(record(1))
+    assert (rig.writer.counts.dropped, rig.writer.counts.last_error) == (1, "no such property")
+    rig.error = None
+    assert rig.writer.write(record(2))
+    assert rig.writer.counts.written == 1
+
+
+@pytest.mark.parametrize("replacements", [0, 2])
+def test_a_writer_that_has_ended_is_replaced_so_often(replacements: int) -> None:
+    rig = Rig(bounds=WriterBounds(replacements_max=replacements))
+    for number in range(1, 5):
+        rig.writer.write(record(number))
+        rig.made[-1].alive = False
+        rig.made[-1].counts.failed += 1
+    counts = rig.writer.counts
+    assert len(rig.made) == 1 + replacements
+    assert counts.replacements == replacements
+    assert counts.written == 1 + replacements
+    assert counts.dropped == 3 - replacements

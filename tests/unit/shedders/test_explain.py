@@ -1,0 +1,375 @@
+"""`why` and `why-not`: channel logs and decisions spelled out, and the sentences that come of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shedders.dry_run import Checked, SplitDecision
+from shedders.live.bundle_trail import Trail, What, part_of
+from shedders.live.decision_book import DecisionBook
+from shedders.live.decision_build import (
+    Executed,
+    RecordBounds,
+    outcome_record,
+    place_record,
+    skipped_record,
+    split_record,
+)
+from shedders.live.decision_record import Junk, Subject, Undecodable
+from shedders.live.explain import NOT_MADE, Why, why
+from shedders.live.explain_not import Because, WhyNot, why_not
+from shedders.plan import Label, Left, Placed, Reason, SplitPlan
+from statechannel.core.auditor import audit_full
+from tests.support.decision_records import (
+    AT_MS,
+    IDS,
+    LOWER,
+    NAMESPACE,
+    UPPER,
+    WHOLE,
+    ChannelLog,
+    decision,
+    move,
+    occasion,
+    record,
+)
+
+ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
+NOW_MS = AT_MS + 600_000
+
+
+def told(log: ChannelLog, name: str) -> Trail:
+    trail = Trail(name)
+    judged: list[str] = []
+
+    def observe(record: Any, judgement: Any) -> None:
+        judged.append(judgement.verdict.value)
+        trail.observe(record, judgement)
+
+    audit_full(0, 1, log.records, observe)
+    assert set(judged) == {"accepted"}, judged
+    return trail
+
+
+def book(*records: Any) -> DecisionBook:
+    found = DecisionBook()
+    for one in records:
+        found.add(one)
+    return found
+
+
+def ended(number: int, bundle: str, result: str, said: str = "said", operation: str | None = None) -> Any:
+    return outcome_record(
+        IDS[number], bundle, result, said, operation=operation, at_ms=AT_MS, term=7, leader="b1", took_ms=300.0
+    )
+
+
+def lines(answer: Why) -> list[tuple[str, str]]:
+    return [(step.what, step.said) for step in answer.steps]
+
+
+# --- the trail ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bundles_way_through_a_split_is_told_from_its_beginning() -> None:
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    log.moved(WHOLE, "b1", "b2", operation="op-1")
+    log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
+    log.moved(ONE, "b2", "b3", operation="op-3")
+    log.moved(TWO, "b2", "b1", operation="op-4")
+    trail = told(log, ONE)
+    assert (trail.bundle, trail.owner) == (ONE, "b3")
+    assert [(one.bundle, one.what, one.source, one.destination) for one in trail.changes] == [
+        (NAMESPACE, What.CREATED, None, None),
+        (WHOLE, What.ASSIGNED, None, "b1"),
+        (WHOLE, What.MOVED, "b1", "b2"),
+        (WHOLE, What.SPLIT, "b2", "b2"),
+        (ONE, What.MOVED, "b2", "b3"),
+    ]
+    assert [one.ended_ms - one.began_ms for one in trail.changes] == [0, 1_000, 2_000, 1_000, 2_000]
+    assert trail.names == [WHOLE, ONE]
+    parent = told(log, WHOLE)
+    assert parent.bundle is None
+    assert [one.bundle for one in parent.changes][-2:] == [ONE, TWO]
+    assert parent.changes[3].children == [ONE, TWO]
+
+
+def test_of_a_topic_only_the_bundles_that_held_it() -> None:
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    log.split(WHOLE, "b1", LOWER, UPPER, operation="op-2")
+    log.moved(ONE, "b1", "b2", operation="op-3")
+    log.moved(TWO, "b1", "b3", operation="op-4")
+    found = {told(log, f"persistent://{NAMESPACE}/topic-{number}").bundle for number in range(16)}
+    assert found == {ONE, TWO}
+    for number in range(4):
+        trail = told(log, f"{NAMESPACE}/topic-{number}")
+        assert trail.bundle is not None
+        assert trail.owner == {ONE: "b2", TWO: "b3"}[trail.bundle]
+        assert [one.bundle for one in trail.changes][-1] == trail.bundle
+
+
+def test_changes_that_go_wrong() -> None:
+    log = ChannelLog()
+    log.created()
+    flow = {"flow": "assignment"}
+    log.write(WHOLE, "Assigning", to="b1", action="own", **flow)
+    log.write(WHOLE, "Unassigned", by="b1", action="decline", **{"from": "b1"}, **flow)
+    log.assigned(to="b2")
+    log.write(WHOLE, "Assigned", by="b2", to="b2", action="resume")
+    log.write(WHOLE, "Releasing", action="transfer", **{"from": "b2"}, to="b3", flow="transfer", operation="op-1")
+    log.write(WHOLE, "Assigned", by="b2", to="b2", action="resume", flow="transfer", operation="op-1")
+    log.unloaded(WHOLE, "b2", operation="op-2", reason="by hand")
+    log.assigned(to="b3")
+    lost = {"broker": "b3", "incarnation": "i", "last_heard_ms": 5}
+    log.write(WHOLE, "Assigning", forced=True, **{"from": "b3"}, to="b1", action="repair", flow="repair", lost=lost)
+    log.write(WHOLE, "Assigned", by="b1", **{"from": "b3"}, to="b1", action="return", flow="repair")
+    log.write(WHOLE, "Releasing", action="transfer", **{"from": "b1"}, to="b2", flow="transfer", operation="op-3")
+    trail = told(log, WHOLE)
+    assert [(one.what, one.source, one.destination, one.wanted) for one in trail.changes[1:]] == [
+        (What.DECLINED, None, None, "b1"),
+        (What.ASSIGNED, None, "b2", "b2"),
+        (What.RESUMED, "b2", "b2", None),
+        (What.TAKEN_BACK, "b2", "b2", "b3"),
+        (What.UNLOADED, "b2", None, None),
+        (What.ASSIGNED, None, "b3", "b3"),
+        (What.MOVED, "b3", "b1", "b1"),
+        (What.UNDER_WAY, "b1", None, "b2"),
+    ]
+    assert trail.changes[7].lost == "b3"
+    answer = why(trail, DecisionBook())
+    because = [step.because for step in answer.steps]
+    assert because[7] == "b3 was lost; b1 repaired it"
+    assert because[5] is not None
+    assert because[5].endswith("somebody asked for it, or the record is gone (its reason: by hand)")
+    assert because[2] == "nobody served it and somebody asked for it; b1 chose where"
+    assert [step.said for step in answer.steps][-1] == "is on its way from b1 to b2"
+
+
+def test_a_deleted_namespace_and_a_silent_channel() -> None:
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    log.unloaded(WHOLE, "b1", flow="namespace", operation="d")
+    log.write(NAMESPACE, "Deleted", version=6, flow="namespace", operation="d")
+    gone = why(told(log, WHOLE), DecisionBook())
+    assert (gone.bundle, gone.now) == (None, "its namespace was deleted")
+    assert gone.steps[-1].said == "its namespace t/n was deleted, by b1"
+    silent = why(Trail("t/other/0x00000000_0xffffffff"), DecisionBook())
+    assert (silent.now, silent.steps) == ("the channel has no record of it", [])
+
+
+def test_what_is_neither_a_bundle_nor_a_topic_is_refused() -> None:
+    for name in ("t/n", "x", ""):
+        with pytest.raises(ValueError, match="neither a bundle nor a topic"):
+            Trail(name)
+    assert part_of(ONE, WHOLE)
+    assert not part_of(ONE, TWO)
+    assert not part_of(WHOLE, ONE)
+
+
+# --- why ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_move_is_told_with_its_decision_and_the_numbers() -> None:
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    log.moved(WHOLE, "b1", "b2", operation="op-1")
+    log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
+    log.moved(ONE, "b2", "b3", operation="op-3")
+    looked = SplitDecision(decision().cluster, [SplitPlan(WHOLE, (1 << 31,), "MsgRate", "40000 messages/s")], None, {})
+    known = book(
+        record(1, moves=[move()], executed={WHOLE: Executed("op-1")}),
+        ended(1, WHOLE, "transferred"),
+        split_record(occasion(2), looked, executed={WHOLE: Executed("op-2")}),
+        record(3, moves=[move(ONE, "b2", "b3", load=77.0)], executed={ONE: Executed("op-3")}),
+        Undecodable(Junk.FORMAT, "format is not 1"),
+    )
+    answer = why(told(log, ONE), known)
+    assert answer.now == f"{ONE} is served by b3"
+    assert lines(answer) == [
+        ("created", f"created with its namespace {NAMESPACE}, by b1"),
+        ("assigned", "assigned to b1 within 1.0 s"),
+        ("moved", "moved from b1 to b2 within 2.0 s"),
+        ("split", f"split by b2 into {LOWER}, {UPPER} within 1.0 s"),
+        ("moved", "moved from b2 to b3 within 2.0 s"),
+    ]
+    first, split, last = answer.steps[2:]
+    assert first.because == (f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), Overloaded: b1 has 80 %, b2 20 %")
+    assert (first.decision, first.leader, first.term, first.cycle, first.result) == (IDS[1], "b1", 7, 1, "transferred")
+    assert (split.decision, split.because) == (
+        IDS[2],
+        f"decision {IDS[2]} of b1 (term 7, cycle 2, transfer), MsgRate: 40000 messages/s",
+    )
+    assert (last.load, last.result, last.took_ms) == (77.0, "started", 2_000)
+    assert known.junk == {"format": 1}
+    shorter = why(told(log, ONE), known, steps_max=2)
+    assert (len(shorter.steps), shorter.left_out, shorter.steps[-1]) == (2, 3, last)
+    assert shorter.to_json()["steps"][-1]["decision"] == IDS[3]
+
+
+def test_a_placement_by_the_leader_is_told_with_those_it_was_free_to_choose_among() -> None:
+    log = ChannelLog()
+    log.created()
+    log.write(WHOLE, "Assigning", to="b2", action="own", flow="assignment", operation="op-p")
+    log.write(WHOLE, "Assigned", by="b2", to="b2", action="return", flow="assignment", operation="op-p")
+    placed = [Placed(WHOLE, "b2", "the least used", best=["b2", "b3"])]
+    known = book(place_record(occasion(1), decision().cluster, placed, executed={WHOLE: Executed("op-p")}))
+    because = why(told(log, WHOLE), known).steps[-1].because
+    assert because is not None
+    assert because.endswith("Success: the least used; it was free to choose among 2")
+
+
+def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    refused = Checked(replace(move(), destination=None), "b3", "pin: it is pinned")
+    known = book(
+        record(1, moves=[move()], executed={WHOLE: Executed("op-1")}),
+        ended(1, WHOLE, "rejected", "b2 is draining", "op-1"),
+        record(2, moves=[refused]),
+    )
+    answer = why(told(log, WHOLE), known)
+    assert [step.what for step in answer.steps] == ["created", "assigned", NOT_MADE]
+    assert answer.steps[-1].said == (
+        "was to go from b1 to b2; the channel has nothing of it (rejected: b2 is draining)"
+    )
+
+
+def test_the_book_forgets_the_oldest() -> None:
+    found = DecisionBook(2)
+    for number in (1, 2, 3):
+        found.add(record(number, moves=[move()], executed={WHOLE: Executed(f"op-{number}")}))
+    found.add(ended(1, WHOLE, "transferred"))
+    assert [one.id for one in found.decisions] == [IDS[2], IDS[3]]
+    assert found.by_operation("op-1") is None
+    assert found.decision(IDS[1]) is None
+    made = found.by_operation("op-3")
+    assert made is not None
+    assert (made.decision.id, made.ended) == (IDS[3], None)
+    assert [one.id for one in found.newest(Subject.SHED)] == [IDS[3], IDS[2]]
+
+
+# --- why not --------------------------------------------------------------------------------------------------------
+
+
+def asked(*records: Any, bundle: str = ONE, owner: str | None = "b1") -> WhyNot:
+    return why_not(bundle, owner, book(*records), now_ms=NOW_MS)
+
+
+SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "reason", "said"),
+    [
+        (
+            record(why="0.1 apart", reason=Reason.HIT_COUNT, scores=SCORES, stats={"threshold": 0.25}),
+            Because.NO_MOVES,
+            "HitCount",
+            "nothing was moved from anybody (HitCount): 0.1 apart; the score of b1 is 0.5 "
+            "(mean 0.4, deviation 0.08165, highest 0.5)",
+        ),
+        (
+            record(left=[Left(ONE, "recently-moved", "moved 5 s ago, grace 60 s")]),
+            Because.LEFT,
+            "recently-moved",
+            "it was left alone (`recently-moved`): moved 5 s ago, grace 60 s",
+        ),
+        (
+            record(left=[Left("b1", "outdated", "its report is 1900 s old")]),
+            Because.BROKER_LEFT,
+            "outdated",
+            "b1 was left alone (`outdated`): its report is 1900 s old",
+        ),
+        (
+            record(moves=[Checked(replace(move(ONE), destination=None), "b2", "pin: it is pinned to b1")]),
+            Because.REFUSED,
+            "pin",
+            "it was to go from b1 to b2, but was refused: pin: it is pinned to b1",
+        ),
+        (
+            record(moves=[move(ONE)], executed={ONE: Executed("op")}),
+            Because.MOVED,
+            None,
+            "it was moved from b1 to b2 (started); `why` tells more: b1 has 80 %, b2 20 %",
+        ),
+        (
+            record(moves=[move(TWO)], scores={"b1": 0.5}),
+            Because.OTHERS,
+            None,
+            f"b1 gave others away: {TWO} (b1 has 80 %, b2 20 %); the score of b1 is 0.5 "
+            "(mean 0.5, deviation 0, highest 0.5)",
+        ),
+        (
+            record(moves=[move(TWO, "b3")], scores={"b3": 0.5}, why="1 bundle from b3"),
+            Because.NOT_OVER,
+            "Overloaded",
+            "b1 was not among those that gave bundles away: 1 bundle from b3; b1 has no score",
+        ),
+        (
+            skipped_record(occasion(1), "shedding-off", "the policy `shedding` is off"),
+            Because.SKIPPED,
+            "shedding-off",
+            "nothing was decided (`shedding-off`): the policy `shedding` is off",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, Because) else "",
+)
+def test_why_a_bundle_stays(found: Any, word: Because, reason: str | None, said: str) -> None:
+    answer = asked(found)
+    assert (answer.verdicts[0].word, answer.verdicts[0].reason, answer.verdicts[0].said) == (word, reason, said)
+    assert answer.said[0] == f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), 9 min ago: {said}"
+
+
+def test_numbers_are_the_strategys_where_it_has_its_own() -> None:
+    found = asked(record(scores=SCORES, stats={"mean": 9.0, "threshold": 0.25})).verdicts[0].numbers
+    assert found["mean"] == 9.0
+    assert found["threshold"] == 0.25
+    assert (found["score"], found["highest"], found["lowest"]) == (0.5, 0.5, 0.3)
+    assert found["std"] == pytest.approx(0.0816, abs=1e-4)
+
+
+def test_several_decisions_that_say_the_same_are_told_once() -> None:
+    quiet = [record(number, why="even", scores=SCORES) for number in (2, 3, 4)]
+    answer = asked(skipped_record(occasion(1), "cool-down", "moved just now"), *quiet)
+    assert answer.same == 3
+    assert answer.said[1] == "the last 3 decisions, since 8 min, say the same"
+    changed = asked(*quiet[:1], record(5, left=[Left(ONE, "cooling", "5 s")]))
+    assert changed.same == 1
+    assert changed.said[1].startswith(f"before that (decision {IDS[2]}): nothing was moved from anybody")
+    few = why_not(ONE, "b1", book(*quiet), now_ms=NOW_MS, decisions_max=2)
+    assert (few.same, len(few.verdicts)) == (2, 2)
+
+
+def test_what_was_cut_is_owned_up_to() -> None:
+    small = RecordBounds(16_384, 100)
+    many = [Left(f"t/n/{number}", "cooling", "x" * 90) for number in range(1_000)]
+    answer = asked(record(left=many, bounds=small))
+    assert "the record had no room for" in answer.said[-1]
+    assert "of `left`" in answer.said[-1]
+
+
+def test_splits_nobody_and_nothing() -> None:
+    looked = SplitDecision(decision().cluster, [SplitPlan(ONE, (), "hits", "2 times in a row")], None, {})
+    answer = asked(record(1), split_record(occasion(2), looked))
+    assert answer.said[-1] == "it was not split (`hits`): 2 times in a row"
+    assert [one.subject for one in answer.verdicts] == ["shed", "split"]
+    assert asked(owner="b1").said == ["there is no decision record: no balancer runs, or it has not decided yet"]
+    unserved = asked(record(1), owner=None)
+    assert unserved.verdicts[0].word == Because.UNSERVED
+    assert unserved.said[0].startswith(f"nobody serves {ONE} now")
+    assert unserved.to_json()["same"] == 1
+
+
+def test_the_labels_of_upstream_stand_in_the_record() -> None:
+    found = record(label=Label.FAILURE, reason=Reason.UNKNOWN)
+    assert (found.label, found.reason) == ("Failure", "Unknown")
