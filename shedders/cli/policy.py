@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from shedders.cli import policy_write
 from shedders.cli.moments import parse_until_ms
-from shedders.cli.policy_write import By, Force_, book_of, live_cluster, nothing_there, put, shown, take_away, tell
+from shedders.cli.policy_write import By, Force_, book_of, nothing_there, put, shown, take_away, tell
 from shedders.contradictions import Contradiction
 from shedders.live.policy_kinds import CLUSTER, RULES, PolicyKind, kind_of, name_and_words, value_from
 from shedders.live.policy_record import made_key
@@ -190,7 +191,7 @@ def named(kind: str, name: str) -> tuple[PolicyKind, str]:
 def _contradictions(standing: Standing, connection: Connection, *, check: bool) -> Iterable[Contradiction]:
     if not check:
         return ()
-    cluster = live_cluster(connection)
+    cluster = policy_write.live_cluster(connection)
     if not cluster.brokers:
         raise CommandError(
             "no broker is alive, so nobody can say whether the policies can be kept",

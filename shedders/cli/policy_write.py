@@ -23,8 +23,8 @@ from shedders.live.policy_topic import (
     PolicyTopics,
     Written,
     open_policy_topic,
-    policy_topic_exists,
     read_book,
+    refuse_unfit,
     write_policy,
 )
 from statechannel.cli.channel_view import read_channel
@@ -37,6 +37,7 @@ from statechannel.cli.output import Output, cell, duration, moment, print_json, 
 from statechannel.cli.registry import read_registry
 from statechannel.core.inputs import Topic
 from statechannel.core.picture import BrokerSeen
+from statechannel.kafka.topics import TopicAdmin
 
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who wants it; default: user@host.")]
 Force_ = Annotated[bool, typer.Option("--force", help="Write it although policies could not be kept together then.")]
@@ -95,15 +96,20 @@ def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
 
     Raises:
         TopicMissingError: There is no such channel.
+        TopicPolicyError: The topic of policies has settings that will not do.
     """
-    describe_topic(connection, Topic.CHANNEL)
-    topics = topics_of(connection)
-    timeout_s = connection.timeout_s
+    topics, timeout_s = topics_of(connection), connection.timeout_s
     with told_if_slow(connection):
-        if create:
+        names = [connection.topics.names[Topic.CHANNEL], topics.policy_topic]
+        found = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
+        if connection.topics.channel not in found:
+            describe_topic(connection, Topic.CHANNEL)  # says how a channel is made
+        if topics.policy_topic in found:
+            refuse_unfit(connection.client, topics, found)
+        elif create:
             factor = connection.settings.channel.replication_factor
             open_policy_topic(connection.client, topics, create=True, replication_factor=factor, timeout_s=timeout_s)
-        elif not policy_topic_exists(connection.client, topics, timeout_s=timeout_s):
+        else:
             return PolicyBook()
         return read_book(connection.client, topics, timeout_s=timeout_s)
 
@@ -268,7 +274,8 @@ def _judge(connection: Connection, key: PolicyKey, before: Standing, after: Stan
         return ["no broker is alive, so nobody can say whether these policies can be kept together"]
     known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
     new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
-    blocking = [one for one in new if one.blocks]
+    # That nobody may take something follows from what else is wrong, so that is said first.
+    blocking = sorted((one for one in new if one.blocks), key=lambda one: one.kind == "nobody")
     if blocking and not force:
         raise CommandError(
             f"these policies cannot be kept together: {_sentence(blocking[0])}"

@@ -16,10 +16,11 @@ from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaAdapterError,
     KafkaUnavailableError,
+    TopicPolicyError,
 )
 from statechannel.kafka.tail import PartitionTail, Span, append_and_wait
 from statechannel.kafka.topic_policy import DAY_MS, HOUR_MS, ChannelTopics, Requirement, Rule, TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, create_topics, verify_topics
+from statechannel.kafka.topics import TopicAdmin, create_topics, inspect
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -84,11 +85,24 @@ def open_policy_topic(
         TopicPolicyError: A hard difference; the message has the mending commands.
         KafkaUnavailableError: Kafka did not answer in time.
     """
-    if create:
-        found = create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)
-    else:
-        found = verify_topics(settings, topics, timeout_s=timeout_s).topics
-    return found[topics.policy_topic]
+    name = topics.policy_topic
+    found = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
+    if create and name not in found:
+        # Asking for the creation of what is there costs a round by Kafka's controller, so it is not asked for.
+        return create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)[name]
+    refuse_unfit(settings, topics, found)
+    return found[name]
+
+
+def refuse_unfit(settings: ClientSettings, topics: PolicyTopics, found: Mapping[str, TopicInfo]) -> None:
+    """Refuse a topic that is missing or has a hard difference; raises as `open_policy_topic`."""
+    hard = inspect(found, settings, topics).hard
+    if hard:
+        lines = "\n  ".join(str(one) for one in hard)
+        raise TopicPolicyError(
+            f"The topic of policies has settings that will not do:\n  {lines}",
+            hint="Run the commands above, then start again.",
+        )
 
 
 def policy_topic_exists(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> bool:

@@ -1,0 +1,320 @@
+"""`statechannel policy` and `statechannel override`: what is refused before anything is written, and a policy's life on Kafka."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from shedders.cli import policy_write
+from shedders.cli.moments import parse_length_ms, parse_until_ms
+from shedders.cluster import Broker, Bundle, Cluster
+from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_topic import PolicyTopics, Written, read_book
+from statechannel.cli import main
+from statechannel.cli.failures import CommandError
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaClientError
+from statechannel.kafka.tail import append_and_wait
+from tests.cli.test_live import Cluster as LiveCluster
+from tests.support import strategies
+from tests.support.kafka_lanes import Kafka
+
+A = "t/n/0x00000000_0x80000000"
+COMMANDS = {"policy": "shedders.cli.policy:app", "override": "shedders.cli.override:app"}
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategies.install(monkeypatch)
+    points = strategies.points(main.COMMANDS_GROUP, **COMMANDS)
+    monkeypatch.setattr(main, "_registered", lambda: {point.name: point for point in points})
+
+
+# --- without a Kafka ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "error", "hint"),
+    [
+        (["policy", "set", "isolaton", "x"], 2, "no kind of policy `isolaton`", "did you mean isolation?"),
+        (["policy", "set", "pin", "b1", "b2"], 2, "`b1` is not a bundle or namespace", "policy set pin NAME BROKER"),
+        (["policy", "set", "isolation", "g", "namespaces=(", "primary=b"], 2, "no regular expression", "Say:"),
+        (["policy", "set", "shedding", "perhaps"], 2, "is none of true, false", "Say:"),
+        (["policy", "set", "pin", "t/n", "b1", "--until", "soon"], 2, "neither a time nor a length", "30m"),
+        (["policy", "set", "pin", "t/n", "b1", "--until", "2001-01-01"], 2, "is over already", "--until"),
+        (["policy", "set", "pin", "t/n", "b1", "--until", "400d"], 2, "not between", "policy set"),
+        (["policy", "get", "pins", "t/n"], 2, "no kind of policy", "did you mean pin?"),
+        (["policy", "get", "pin"], 2, "is named by a bundle or namespace", ""),
+        (["policy", "delete", "pin", "b1"], 2, "`b1` is not a bundle or namespace", ""),
+        (["policy", "list", "--kind", "pins"], 2, "no kind of policy", "did you mean pin?"),
+        (["override", "pin", "t/n", "b1", "--why", "x"], 2, "--for", "--help"),
+        (["override", "pin", "t/n", "b1", "--for", "30m"], 2, "--why", "--help"),
+        (["override", "pin", "t/n", "b1", "--for", "30", "--why", "x"], 2, "no length of time", "30m"),
+        (["override", "pin", "t/n", "b 1", "--for", "30m", "--why", "x"], 2, "is no broker id", "Say:"),
+        (["override", "end", "pins"], 2, "no kind of policy", "did you mean pin?"),
+        (["override", "shed", "off"], 2, "No such command", ""),
+    ],
+)
+def test_wrong_usage_is_told_before_kafka_is_asked(
+    run: Callable[..., Result], args: list[str], code: int, error: str, hint: str
+) -> None:
+    result = run(*args, "-b", "127.0.0.1:1")
+    assert result.exit_code == code, result.stderr
+    told = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "hint: "))]
+    assert error in told[0]
+    assert hint in "".join(told[1:])
+    assert "Traceback" not in result.stderr
+
+
+def test_kinds(run: Callable[..., Result]) -> None:
+    result = run("policy", "kinds", "--output", "json")
+    assert [one["kind"] for one in json.loads(result.stdout)["kinds"]] == [str(kind) for kind in PolicyKind]
+    table = run("policy", "kinds")
+    assert table.exit_code == 0
+    assert "NAME" in table.stdout
+
+
+def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:
+    result = run("policy", "list", "-b", f"127.0.0.1:{closed_port}", "--set", "kafka.command_timeout_s=1")
+    assert result.exit_code == 10
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "length_ms"),
+    [("90s", 90_000), ("30m", 1_800_000), ("1h30m", 5_400_000), ("7d", 604_800_000), ("1.5h", 5_400_000), ("5ms", 5)],
+)
+def test_lengths(text: str, length_ms: int) -> None:
+    assert parse_length_ms(text, "--for") == length_ms
+
+
+@pytest.mark.parametrize("text", ["", "30", "m", "-5m", "0s", "1e3s", "30 m", "30m!", "999999999d", "٣m"])
+def test_no_lengths(text: str) -> None:
+    with pytest.raises(CommandError):
+        parse_length_ms(text, "--for")
+
+
+@pytest.mark.parametrize(
+    ("text", "until_ms"),
+    [
+        ("2025-06-15T15:06:41Z", 1_750_000_001_000),
+        ("2025-06-15T17:06:41+02:00", 1_750_000_001_000),
+        ("2025-06-15T15:06:41", 1_750_000_001_000),
+        ("1750000001000ms", 1_750_000_001_000),
+        ("30m", 1_750_001_800_000),
+    ],
+)
+def test_moments(text: str, until_ms: int) -> None:
+    assert parse_until_ms(text, 1_750_000_000_000) == until_ms
+
+
+# --- with a Kafka ---------------------------------------------------------------------------------------------------
+
+
+class Channel:
+    """A channel on a real Kafka without brokers; the cluster is made up."""
+
+    def __init__(self, kafka: Kafka, name: str, run: Callable[..., Result]) -> None:
+        self.kafka, self.name, self._run = kafka, name, run
+        self.place = ["--bootstrap-servers", kafka.bootstrap_servers, "--channel", name]
+        self.client = ClientSettings(kafka.bootstrap_servers)
+        self.topics = PolicyTopics(name)
+
+    def __call__(self, *args: str, code: int = 0) -> Any:
+        result = self._run(*args, *self.place, "--output", "json")
+        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        return json.loads(result.stdout) if result.stdout else None
+
+    def lines(self, *args: str, code: int = 0) -> tuple[str, str]:
+        result = self._run(*args, *self.place)
+        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        assert "Traceback" not in result.stderr
+        return result.stdout, result.stderr
+
+    def end(self) -> int:
+        return read_book(self.client, self.topics).position
+
+
+@pytest.fixture
+def channel(kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Channel:
+    made_up = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A)})
+    monkeypatch.setattr(policy_write, "live_cluster", lambda _: made_up)
+    made = Channel(kafka, topic_prefix, run)
+    made("init")
+    return made
+
+
+@pytest.mark.kafka
+def test_the_life_of_a_policy(channel: Channel) -> None:
+    nothing = {"policies": [], "position": -1, "junk": {}, "closed": [], "contradictions": None}
+    assert channel("policy", "list") == nothing
+    assert "there is no policy pin t/n" in channel.lines("policy", "get", "pin", "t/n", code=5)[1]
+
+    done = channel("policy", "set", "pin", "t/n", "b1", "--why", "cache", "--by", "ann")
+    assert (done["outcome"], done["offset"], done["override"], done["replaced"]) == ("accepted", 0, False, None)
+    assert (done["value"], done["by"], done["why"], done["until_ms"]) == ({"broker": "b1"}, "ann", "cache", None)
+    changed = channel("policy", "set", "pin", "t/n", "b2")
+    assert changed["replaced"]["value"] == {"broker": "b1"}
+    assert "@" in changed["by"]
+
+    [entry] = channel("policy", "get", "pin", "t/n")["entries"]
+    assert (entry["state"], entry["value"], entry["offset"]) == ("in-force", {"broker": "b2"}, 1)
+    table = channel.lines("policy", "list")[0]
+    assert all(word in table for word in ("pin", "t/n", "b2", "in-force"))
+
+    gone = channel("policy", "delete", "pin", "t/n")
+    assert (gone["outcome"], gone["deleted"]) == ("accepted", True)
+    assert channel("policy", "list")["policies"] == []
+    assert "there is no policy" in channel.lines("policy", "delete", "pin", "t/n", code=5)[1]
+
+
+@pytest.mark.kafka
+def test_an_override_lies_over_and_is_taken_back(channel: Channel) -> None:
+    channel("policy", "set", "shedding", "on")
+    done = channel("override", "shedding", "off", "--for", "4s", "--why", "release")
+    assert done["override"] is True
+    assert done["until_ms"] > done["logged_at_ms"]
+    states = {one["override"]: one["state"] for one in channel("policy", "list")["policies"]}
+    assert states == {True: "in-force", False: "overridden"}
+    assert [one["why"] for one in channel("override", "list")["policies"]] == ["release"]
+    time.sleep(4.1)
+    assert [one["state"] for one in channel("policy", "list")["policies"]] == ["in-force"]
+    assert channel("override", "list")["policies"] == []
+    assert [one["state"] for one in channel("override", "list", "--lapsed")["policies"]] == ["lapsed"]
+    assert channel.end() == 1  # nobody wrote anything
+
+
+@pytest.mark.kafka
+def test_overrides_of_each_sort_and_their_early_end(channel: Channel) -> None:
+    more = ("--for", "30m", "--why", "test")
+    for args in (
+        ("pin", A, "b2"),
+        ("cordon", "b1"),
+        ("exclude", "t/n"),
+        ("shedding", "off"),
+        ("threshold", "shedding.uniform.max_unload_share", "0.5"),
+    ):
+        assert channel("override", *args, *more)["outcome"] == "accepted"
+    found = {one["kind"]: one["value"] for one in channel("override", "list")["policies"]}
+    assert found == {
+        "cordon": {},
+        "exclude": {},
+        "pin": {"broker": "b2"},
+        "setting": {"value": 0.5},
+        "shedding": {"on": False},
+    }
+    channel("override", "end", "shedding")
+    channel("override", "end", "threshold", "shedding.uniform.max_unload_share")
+    channel("policy", "delete", "cordon", "b1", "--override")
+    assert {one["kind"] for one in channel("override", "list")["policies"]} == {"exclude", "pin"}
+    _, told = channel.lines("policy", "delete", "pin", A, code=5)
+    assert f"override end pin {A}" in told
+
+
+@pytest.mark.kafka
+def test_settings_are_checked_by_their_model_before_they_are_written(channel: Channel) -> None:
+    done = channel("policy", "set", "setting", "filters.max_topics", "100")
+    assert (done["name"], done["value"]) == ("parts.filters.max_topics", {"value": 100})
+    for name, value, words in (
+        ("filters.max_topic", "1", "did you mean filters.max_topics?"),
+        ("filters.max_topics", "value=-5", "parts.filters.max_topics"),
+        ("shedding.unform.max_unload_share", "1", "did you mean uniform?"),
+        ("shedding", "thresholt", "did you mean threshold?"),
+    ):
+        assert words in channel.lines("policy", "set", "setting", name, value, code=8)[1]
+    assert channel.end() == 0
+    assert channel("policy", "get", "setting", "filters.max_topics")["name"] == "parts.filters.max_topics"
+    channel("policy", "delete", "setting", "filters.max_topics")
+
+
+@pytest.mark.kafka
+def test_policies_that_cannot_be_kept_together_are_refused_by_name_unless_forced(channel: Channel) -> None:
+    channel("policy", "set", "isolation", "gold", "namespaces=t/n", "primary=b1")
+    _, told = channel.lines("policy", "set", "pin", A, "b2", code=3)
+    assert f"cannot be kept together: pin {A} -> b2, isolation gold: no broker may take" in told
+    assert "--force" in told
+    assert channel.end() == 0
+    assert "cannot be kept" in channel.lines("override", "cordon", "b1", "--for", "5m", "--why", "x", code=3)[1]
+    assert channel.end() == 0
+    assert "`b9`, which is not registered" in channel.lines("policy", "set", "pin", A, "b9", code=3)[1]
+
+    forced = channel("policy", "set", "pin", A, "b2", "--force")
+    assert len(forced["contradictions"]) == 1
+    checked = channel("policy", "list", "--check")
+    assert checked["contradictions"] == forced["contradictions"]
+    # What was wrong before hinders nothing else.
+    assert channel("policy", "set", "exclude", "t/n")["contradictions"] == []
+    assert channel("policy", "set", "anti-affinity", "t/n", "north")["contradictions"] == []
+    # What is no obstacle is a note.
+    assert "is cordoned and not registered" in channel.lines("policy", "set", "cordon", "b7")[1]
+
+
+@pytest.mark.kafka
+def test_what_cannot_be_read_is_shown_and_can_be_deleted(channel: Channel) -> None:
+    channel("policy", "set", "exclude", "t/n")
+    append_and_wait(channel.client, channel.topics.policy_topic, 0, key=b"cordon/b1", value=b"{")
+    append_and_wait(channel.client, channel.topics.policy_topic, 0, key=b"nonsense", value=b"{")
+    found = channel("policy", "list")
+    assert found["junk"] == {"key": 1, "not-json": 1}
+    assert [one["state"] for one in found["policies"]] == ["unreadable", "in-force"]
+    out, told = channel.lines("policy", "list")
+    assert "unreadable" in out
+    assert "the broker takes nothing" in told
+    channel("policy", "delete", "cordon", "b1")
+    assert channel("policy", "list")["closed"] == []
+
+
+@pytest.mark.kafka
+def test_rejected_and_unknown_are_told_apart(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = {
+        "rejected": Written(
+            policy_write.Outcome.REJECTED, "too large", error=KafkaClientError("too large", hint="cut")
+        ),
+        "unknown": Written(policy_write.Outcome.UNKNOWN, "no answer"),
+    }
+    for word, code, hint in (("rejected", 14, "cut"), ("unknown", 13, "policy get exclude t/n")):
+        monkeypatch.setattr(policy_write, "write_policy", lambda *_, word=word, **__: ends[word])
+        assert channel("policy", "set", "exclude", "t/n", code=code)["outcome"] == word
+        _, told = channel.lines("policy", "set", "exclude", "t/n", code=code)
+        assert f"error: {word}: " in told
+        assert hint in told
+
+
+@pytest.mark.kafka
+def test_a_channel_that_is_not_there(kafka: Kafka, topic_prefix: str, run: Callable[..., Result]) -> None:
+    channel = Channel(kafka, topic_prefix, run)
+    assert "does not exist" in channel.lines("policy", "list", code=12)[1]
+    assert "does not exist" in channel.lines("policy", "set", "exclude", "t/n", code=12)[1]
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_against_a_real_broker(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> None:
+    cluster = LiveCluster(kafka, topic_prefix, tmp_path, run)
+    try:
+        cluster("init")
+        alone = cluster("policy", "set", "pin", "tenant/ns", "b1")
+        assert alone["contradictions"] == [
+            "no broker is alive, so nobody can say whether these policies can be kept together"
+        ]
+        assert "no broker is alive" in cluster.fails("policy", "list", "--check", code=6)
+        cluster.start("b1")
+        cluster.wait_alive("b1")
+        cluster("namespace", "create", "tenant/ns", "--bundles", "2")
+        assert cluster("policy", "list", "--check")["contradictions"] == []
+        refused = cluster.fails("policy", "set", "isolation", "gold", "namespaces=tenant/.*", "primary=b2", code=3)
+        assert "isolation gold" in refused
+        assert "cordon b1" in cluster.fails("policy", "set", "cordon", "b1", code=3)
+        forced = cluster("policy", "set", "cordon", "b1", "--force")
+        assert forced["outcome"] == "accepted"
+        assert any("cordon b1" in one for one in cluster("policy", "list", "--check")["contradictions"])
+    finally:
+        for process in cluster.processes.values():
+            process.kill()
+            process.wait(10)
