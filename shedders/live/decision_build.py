@@ -254,7 +254,7 @@ def outcome_record(
     return OutcomeRecord(
         decision=decision,
         bundle=short.name(bundle),
-        operation=operation,
+        operation=_name(short, operation),
         result=word(result),
         why=short.text(why),
         at_ms=at_ms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, nan
@@ -15,6 +16,7 @@ from shedders.budget import Budget, BudgetSettings
 from shedders.cluster import Bundle, Cluster
 from shedders.dry_run import Checked, SplitDecision
 from shedders.live import decision_build
+from shedders.live.bundle_trail import What
 from shedders.live.decision_build import (
     BudgetUse,
     Executed,
@@ -30,6 +32,7 @@ from shedders.live.decision_record import (
     VALUE_MAX_BYTES,
     DecisionRecord,
     Junk,
+    OutcomeRecord,
     Subject,
     Undecodable,
     UnwritableRecordError,
@@ -38,9 +41,12 @@ from shedders.live.decision_record import (
     key_of,
 )
 from shedders.live.decision_schema import schema_text
+from shedders.live.explain import NOT_MADE
+from shedders.live.explain_not import Because
 from shedders.plan import Label, Left, Placed, Reason, SplitPlan
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
+PAGE = Path(__file__).parents[3] / "design" / "decisions-topic.md"
 SCHEMA = Path(__file__).parents[3] / "design" / "decision.schema.json"
 ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 
@@ -48,6 +54,24 @@ ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 def test_the_schema_in_design_is_that_of_the_code() -> None:
     """Mend it with: python -m shedders.live.decision_schema design/decision.schema.json."""
     assert SCHEMA.read_text(encoding="utf-8") == schema_text()
+
+
+def test_the_examples_of_the_page_are_records_and_its_words_are_those_of_the_code() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    examples = [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
+    found = [
+        decode(one["id" if one["kind"] == "decision" else "decision"].encode(), json.dumps(one).encode())
+        for one in examples
+    ]
+    assert [type(one) for one in found] == [DecisionRecord, OutcomeRecord]
+    assert [json.loads(encode(one)) for one in found if not isinstance(one, Undecodable)] == examples
+    words = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", text))
+    assert set(decision_build.SKIPPED) | set(What) | set(Because) | set(Junk) | {NOT_MADE} <= words
+    for word, (label, reason) in decision_build.SKIPPED.items():
+        (row,) = (line for line in text.splitlines() if line.startswith("| `") and f"`{word}`" in line.split("|")[1])
+        assert {label.value, reason.value} <= set(re.split(r"[ ,|]+", row)), row
+    for name in DecisionRecord.model_fields:
+        assert f"`{name}`" in text or name in ("kind", "format", "why"), name
 
 
 def test_a_record_says_what_was_decided() -> None:

@@ -1,0 +1,402 @@
+"""`decisions`, `why` and `why-not`: on records that are spelled out, and against a real Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from shedders.cli import decision_log, decisions, why
+from shedders.cli.since import parse_since
+from shedders.dry_run import Checked
+from shedders.live.decision_build import Executed, outcome_record, skipped_record
+from shedders.live.decision_record import AnyRecord, Junk, Undecodable, decode, encode, key_of
+from shedders.live.decision_topic import (
+    DecisionRead,
+    DecisionReader,
+    DecisionTopics,
+    DecisionWriter,
+    describe_decision_topic,
+    open_decision_topic,
+)
+from shedders.plan import Left
+from statechannel.audit.export_file import read_export, write_export
+from statechannel.audit.export_line import ExportHeader
+from statechannel.audit.views import read_views
+from statechannel.cli import main
+from statechannel.cli.failures import CommandError
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
+from statechannel.kafka.tail import append_and_wait
+from statechannel.kafka.topics import TopicAdmin
+from tests.support.decision_records import (
+    AT_MS,
+    IDS,
+    LOWER,
+    NAMESPACE,
+    UPPER,
+    WHOLE,
+    ChannelLog,
+    move,
+    occasion,
+    record,
+)
+from tests.support.kafka_lanes import Kafka
+
+ONE = f"{NAMESPACE}/{LOWER}"
+POINTS = {
+    "decisions": "shedders.cli.decisions:app",
+    "why": "shedders.cli.why:app",
+    "why-not": "shedders.cli.why:not_app",
+}
+HERE = ("--bootstrap-servers", "127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed, the commands of this tree."""
+    points = {name: EntryPoint(name, value, main.COMMANDS_GROUP) for name, value in POINTS.items()}
+    monkeypatch.setattr(main, "_registered", lambda: points)
+
+
+class Injected:
+    """Reads what it is given, as `DecisionReader` does the topic."""
+
+    def __init__(self, records: Sequence[AnyRecord | Undecodable]) -> None:
+        self.reads = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
+        self.since_ms: int | None = None
+        self.about: list[str] | None = None
+
+    def read(self, *, since_ms: int | None = None, about: Sequence[str] | None = None) -> Iterator[DecisionRead]:
+        self.since_ms, self.about = since_ms, None if about is None else list(about)
+        for one in self.reads:
+            text = "" if isinstance(one.record, Undecodable) else encode(one.record).decode()
+            if about is None or any(name in text for name in about):
+                yield one
+
+    def newest(self, count: int, wanted: Callable[[Any], bool]) -> Sequence[DecisionRead]:
+        return self.reads
+
+    def follow(self, *, since_ms: int | None, stop: Callable[[], bool]) -> Iterator[Sequence[DecisionRead]]:
+        yield self.reads
+        yield []
+
+
+RECORDS: list[AnyRecord | Undecodable] = [
+    skipped_record(occasion(1), "cool-down", "b1 gave something away 5 s ago"),
+    record(
+        2,
+        moves=[move(), Checked(replace(move(ONE), destination=None), "b3", "cordon: disk")],
+        executed={WHOLE: Executed("op-1")},
+        left=[Left("b3", "outdated", "its report is 1900 s old")],
+        scores={"b1": 0.8, "b2": 0.2},
+        stats={"std": 0.3},
+        why="1 bundle from b1",
+    ),
+    outcome_record(
+        IDS[2], WHOLE, "transferred", "b2 has it", operation="op-1", at_ms=AT_MS + 5, term=7, leader="b1", took_ms=300.0
+    ),
+    Undecodable(Junk.FORMAT, "format is not 1"),
+]
+
+
+def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | Undecodable) -> Injected:
+    injected = Injected(records)
+
+    @contextmanager
+    def reader(_: object) -> Iterator[Injected]:
+        yield injected
+
+    monkeypatch.setattr(decisions, "decision_reader", reader)
+    monkeypatch.setattr(why, "reader_if_any", reader)
+    return injected
+
+
+def channel(monkeypatch: pytest.MonkeyPatch, folder: Path, log: ChannelLog) -> None:
+    """A channel's log in place of the live one."""
+    path = folder / "log.jsonl"
+    header = ExportHeader("chan", {0: len(log.records)}, log.at_ms)
+    write_export(path, header, iter(log.records), now_ms=lambda: log.at_ms)
+    monkeypatch.setattr(why, "read_channel", lambda _, observers=(): read_views(read_export(path), observers=observers))
+
+
+def two_moves() -> ChannelLog:
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    log.moved(WHOLE, "b1", "b2", operation="op-1")
+    return log
+
+
+def lines(result: Result, code: int = 0) -> str:
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.stdout
+
+
+# --- decisions ------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_says_what_was_decided_and_why_not(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    injected = inject(monkeypatch, *RECORDS)
+    result = run("decisions", *HERE, "--since", "2023-11-14T00:00:00Z")
+    shown = lines(result)
+    assert injected.since_ms == 1_699_920_000_000
+    assert "cool-down" in shown
+    assert "b1 gave something away 5 s ago" in shown
+    assert IDS[2] in shown
+    assert "records that this version cannot read: 1 format" in result.stderr
+
+
+def test_moves_only_has_a_line_for_each_bundle_with_its_end(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inject(monkeypatch, *RECORDS)
+    shown = lines(run("decisions", *HERE, "--moves-only")).splitlines()
+    moved = next(line for line in shown if WHOLE in line)
+    assert "transferred: b2 has it" in moved
+    assert next(line for line in shown if ONE in line).split()[5:8] == ["stays", "Overloaded", "1000.0"]
+    assert not any("cool-down" in line for line in shown)
+
+
+def test_the_list_as_json_has_whole_records(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch, *RECORDS)
+    found = json.loads(lines(run("decisions", *HERE, "--since", "1h", "--output", "json")))
+    assert found.keys() == {"since_ms", "decisions", "unreadable"}
+    skipped, moved = found["decisions"]
+    assert (skipped["skipped"], skipped["inputs"]["channel"]) == ("cool-down", {"0": 41})
+    assert [(one["result"], one["took_ms"]) for one in moved["moves"]] == [("transferred", 300.0), (None, None)]
+    assert found["unreadable"] == {"format": 1}
+    plain = {name: value for name, value in skipped.items() if name != "moves"}
+    read_back = decode(IDS[1].encode(), json.dumps({**plain, "moves": []}).encode())
+    assert read_back == RECORDS[0]
+
+
+def test_nothing_known_is_said(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch)
+    assert lines(run("decisions", *HERE)).startswith("no decision since ")
+    assert lines(run("decisions", *HERE, "--moves-only")).startswith("nothing was moved, split or placed since ")
+    missing = run("decisions", "show", IDS[5], *HERE)
+    lines(missing, 5)
+    assert f"there is no decision {IDS[5]}" in missing.stderr
+    assert "hint: `statechannel decisions --since 7d`" in missing.stderr
+    lines(run("decisions", "show", "last", *HERE), 5)
+
+
+def test_follow_prints_records_as_they_come(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch, *RECORDS)
+    result = run("decisions", *HERE, "--follow", "--output", "json")
+    found = [json.loads(line) for line in lines(result).splitlines()]
+    assert [(one["offset"], one["kind"]) for one in found] == [(0, "decision"), (1, "decision"), (2, "outcome")]
+    assert "the record at offset 3 cannot be read (format)" in result.stderr
+    shown = lines(run("decisions", *HERE, "--follow", "--moves-only"))
+    assert "cool-down" not in shown
+    assert f"    {WHOLE}  b1 -> b2 [started]" in shown
+    assert f"{IDS[2]}  {WHOLE}: transferred (b2 has it)" in shown
+
+
+@pytest.mark.parametrize("name", [IDS[2], IDS[2].lower(), "last"])
+def test_one_decision_is_shown_whole(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    inject(monkeypatch, *RECORDS)
+    shown = lines(run("decisions", "show", name, *HERE))
+    for words in (
+        "b1 (term 7, cycle 2, cycle)",
+        "Success, Overloaded",
+        "0: 41",
+        "transferred: b2 has it",
+        "cordon: disk",
+    ):
+        assert words in shown, words
+    assert "its report is 1900 s old" in shown
+    found = json.loads(lines(run("decisions", "show", name, *HERE, "--output", "json")))
+    assert (found["id"], found["moves"][0]["result_why"]) == (IDS[2], "b2 has it")
+
+
+def test_options_before_show_are_not_lost_in_silence(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inject(monkeypatch, *RECORDS)
+    result = run("decisions", "--channel", "x", "show", "last", *HERE)
+    lines(result, 2)
+    assert "error: the option --channel stands before `show`" in result.stderr
+
+
+@pytest.mark.parametrize("since", ["", "yesterday", "5", "-5m", "5 parsecs", "9" * 30, "999999d", "2026-13-01"])
+def test_a_bad_time_is_refused(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, since: str) -> None:
+    inject(monkeypatch)
+    result = run("decisions", *HERE, "--since", since)
+    lines(result, 2)
+    assert result.stderr.startswith("error: ")
+
+
+def test_times() -> None:
+    now_ms = 1_767_225_600_000
+    assert parse_since("90s", now_ms) == now_ms - 90_000
+    assert parse_since("1h30m", now_ms) == now_ms - 5_400_000
+    assert parse_since("1767225600000ms", 0) == now_ms
+    assert parse_since("2026-01-01", 0) == parse_since("2026-01-01T01:00:00+01:00", 0) == now_ms
+    assert parse_since("7d", 5) == 0
+    with pytest.raises(CommandError):
+        parse_since("0001-01-01T00:00:00+23:00x", 0)
+
+
+# --- why ------------------------------------------------------------------------------------------------------------
+
+
+def test_why_tells_the_decision_of_each_move(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    injected = inject(monkeypatch, *RECORDS)
+    channel(monkeypatch, tmp_path, two_moves())
+    shown = lines(run("why", WHOLE, *HERE))
+    assert shown.startswith(f"{WHOLE} is served by b2\n")
+    assert f"    decision {IDS[2]} of b1 (term 7, cycle 2, transfer), Overloaded: b1 has 80 %, b2 20 %" in shown
+    assert "    the balancer has it as: transferred" in shown
+    assert injected.about == [WHOLE]
+    topic = lines(run("why", f"{NAMESPACE}/topic", *HERE))
+    assert topic.startswith(f"the bundle of persistent://{NAMESPACE}/topic: {WHOLE} is served by b2")
+    found = json.loads(lines(run("why", WHOLE, *HERE, "--output", "json", "--limit", "2")))
+    assert [(step["what"], step["decision"]) for step in found["steps"]] == [("assigned", None), ("moved", IDS[2])]
+    assert (found["asked"], found["owner"], found["left_out"], found["whole"]) == (WHOLE, "b2", 1, True)
+
+
+def test_why_goes_on_without_any_decision(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    channel(monkeypatch, tmp_path, two_moves())
+
+    @contextmanager
+    def missing(_: object) -> Iterator[Any]:
+        raise TopicMissingError("the topic chan-decisions does not exist")
+        yield
+
+    monkeypatch.setattr(decision_log, "decision_reader", missing)
+    result = run("why", WHOLE, *HERE)
+    assert "no decision record speaks of its operation" in lines(result)
+    assert "no decision is known: the topic chan-decisions does not exist" in result.stderr
+    result = run("why-not", WHOLE, *HERE)
+    assert "there is no decision record" in lines(result)
+
+
+def test_what_was_split_or_never_was(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    inject(monkeypatch, *RECORDS)
+    log = two_moves()
+    log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
+    channel(monkeypatch, tmp_path, log)
+    assert f"{WHOLE} was split into {ONE}, {NAMESPACE}/{UPPER}" in lines(run("why", WHOLE, *HERE))
+    assert f"    it was {WHOLE} then" in lines(run("why", ONE, *HERE))
+    for command in ("why", "why-not"):
+        for name in ("t/n/0x00000000_0x10000000", "t/other/0x00000000_0xffffffff", "t/other/topic"):
+            result = run(command, name, *HERE)
+            lines(result, 5)
+            assert "hint: " in result.stderr
+        for name in ("t/n", "nonsense", ""):
+            result = run(command, name, *HERE)
+            lines(result, 2)
+            assert "neither a bundle nor a topic" in result.stderr
+    lines(run("why-not", WHOLE, *HERE), 5)
+
+
+def test_why_not_says_what_the_newest_decision_says(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = two_moves()
+    log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
+    channel(monkeypatch, tmp_path, log)
+    inject(monkeypatch, *RECORDS)
+    shown = lines(run("why-not", ONE, *HERE))
+    assert f"{ONE}, served by b2" in shown
+    assert "it was to go from b1 to b3, but was refused: cordon: disk" in shown
+    assert f"before that (decision {IDS[1]}): nothing was decided (`cool-down`)" in shown
+    found = json.loads(lines(run("why-not", f"{NAMESPACE}/topic", *HERE, "--output", "json")))
+    assert found.keys() == {"asked", "bundle", "owner", "said", "verdicts", "same"}
+    assert found["owner"] == "b2"
+
+
+def test_a_kafka_that_is_away(run: Callable[..., Result], closed_port: int) -> None:
+    place = ("--bootstrap-servers", f"127.0.0.1:{closed_port}", "--set", "kafka.command_timeout_s=1")
+    for command in (("decisions",), ("decisions", "show", "last"), ("why", WHOLE), ("why-not", WHOLE)):
+        result = run(*command, *place)
+        lines(result, 10)
+        assert "did not answer" in result.stderr
+
+
+# --- against a real Kafka -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: Callable[..., Result]) -> None:
+    client = ClientSettings(kafka.bootstrap_servers)
+    topics = DecisionTopics(topic_prefix)
+    place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
+    missing = run("decisions", *place)
+    lines(missing, 12)
+    assert f"the topic {topics.decisions} does not exist" in missing.stderr
+    with pytest.raises(TopicMissingError):
+        open_decision_topic(client, topics, create=False)
+    made = open_decision_topic(client, topics, create=True, replication_factor=1)
+    assert made.settings["retention.ms"] == str(7 * 86_400_000)
+    assert open_decision_topic(client, topics, create=True, replication_factor=1) == made
+    assert describe_decision_topic(client, topics).topic_id == made.topic_id
+
+    writer = DecisionWriter(client, topics)
+    kept = [one for one in RECORDS if not isinstance(one, Undecodable)]
+    assert all(writer.write(one) for one in kept)
+    assert writer.flush(20)
+    append_and_wait(client, topics.decisions, 0, key=b"junk", value=b"{}")
+    more = [skipped_record(occasion(number), "cool-down", "again") for number in range(3, 90)]
+    assert all(writer.write(one) for one in more)
+    assert writer.close(20)
+    assert (writer.counts.written, writer.counts.failed, writer.counts.dropped) == (len(kept) + len(more), 0, 0)
+
+    with DecisionReader(client, topics) as reader:
+        everything = list(reader.read())
+        assert [one.record for one in everything if not isinstance(one.record, Undecodable)] == [*kept, *more]
+        assert key_of(kept[0]) == IDS[1].encode()
+        assert [one.record for one in reader.read(about=[WHOLE])] == kept[1:]
+        assert [one.offset for one in reader.read(start=88)] == [88, 89, 90]
+        late_ms = everything[-1].timestamp_ms + 60_000
+        assert list(reader.read(since_ms=late_ms)) == []
+        assert len(reader.newest(3, lambda one: one.kind == "decision")) == 64
+        assert len(reader.newest(1, lambda one: one.kind == "outcome")) == len(everything)
+        assert len(reader.newest(1, lambda one: False, records_max=70)) == 70
+        batches = reader.follow(since_ms=everything[0].timestamp_ms)
+        followed: list[DecisionRead] = []
+        while len(followed) < len(everything):
+            followed += next(batches)
+        batches.close()  # type: ignore[attr-defined]
+        assert followed == everything
+
+    shown = json.loads(lines(run("decisions", "--since", "1h", *place, "--output", "json")))
+    assert [one["id"] for one in shown["decisions"]] == [IDS[1], IDS[2], *(one.id for one in more)]
+    assert "b2 has it" in lines(run("decisions", "show", IDS[2], *place))
+    followed_lines = lines(run("decisions", "--follow", "--for", "2", *place, "--output", "json")).splitlines()
+    assert len(followed_lines) == len(kept) + len(more)
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_compacted_is_refused(kafka: Kafka, topic_prefix: str) -> None:
+    client = ClientSettings(kafka.bootstrap_servers)
+    topics = DecisionTopics(topic_prefix)
+
+    class Compacted(DecisionTopics):
+        @property
+        def policies(self) -> Any:
+            (policy,) = topics.policies.values()
+            first, *rest = policy.requirements
+            return {topics.decisions: replace(policy, requirements=(replace(first, wanted="compact"), *rest))}
+
+    TopicAdmin(client).create(Compacted(topic_prefix), partitions=1, replication_factor=1)
+    with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is compact, wanted delete"):
+        open_decision_topic(client, topics, create=True, replication_factor=1)
