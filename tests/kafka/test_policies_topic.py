@@ -221,7 +221,7 @@ async def test_a_topic_that_would_forget_policies_is_refused(place: Place) -> No
     for future in admin.create_topics([NewTopic(place.topics.policy_topic, 1, 1, config=config)]).values():
         future.result(WAIT_S)
     await asyncio.sleep(0.5)
-    with pytest.raises(TopicPolicyError, match="cleanup.policy is delete"):
+    with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is delete"):
         place.open()
 
 

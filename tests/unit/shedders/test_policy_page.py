@@ -1,0 +1,53 @@
+"""design/policies.md and the code say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+
+from shedders.live.policy_kinds import REQUIRED, RULES, PolicyKind
+from shedders.live.policy_record import Junk, PolicyRecord, decode, decode_key, encode
+from shedders.live.policy_standing import Force
+
+PAGE = (Path(__file__).parents[3] / "design" / "policies.md").read_text(encoding="utf-8")
+EXAMPLES = re.search(r"^Examples.*?^```\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE).group(1).splitlines()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("line", EXAMPLES, ids=lambda line: line.partition(" ")[0])
+def test_examples_are_records(line: str) -> None:
+    key, _, value = line.partition(" ")
+    found = decode(decode_key(key.encode()), value.encode())
+    assert isinstance(found, PolicyRecord), found
+    loaded = orjson.loads(value)
+    assert loaded.items() <= orjson.loads(encode(found)).items()
+
+
+def test_every_kind_has_an_example() -> None:
+    assert {decode_key(line.partition(" ")[0].encode()).kind for line in EXAMPLES} == set(PolicyKind)  # type: ignore[union-attr]
+
+
+def row(kind: PolicyKind) -> list[str]:
+    [found] = [line for line in PAGE.splitlines() if line.startswith(f"| `{kind}` |") and line.count("|") == 5]
+    return [cell.strip() for cell in found.split("|")[1:-1]]
+
+
+@pytest.mark.parametrize("kind", PolicyKind)
+def test_the_table_has_the_fields_of_each_kind(kind: PolicyKind) -> None:
+    told = row(kind)[2]
+    assert re.findall(r"`(\w+)`", told) == [one.name for one in RULES[kind].fields]
+    defaults = [one for one in RULES[kind].fields if one.default is not REQUIRED]
+    if kind is PolicyKind.QUOTA:
+        assert told.endswith("each = 0")
+        assert {one.default for one in defaults} == {0.0}
+    else:
+        assert re.findall(r"`(\w+)` = (\S+?)(?:,|$)", told) == [
+            (one.name, f"{one.default:g}" if isinstance(one.default, float) else str(one.default)) for one in defaults
+        ]
+
+
+def test_the_words_are_on_the_page() -> None:
+    for word in (*Junk, *Force):
+        assert f"`{word}`" in PAGE
