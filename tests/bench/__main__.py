@@ -10,13 +10,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import handoff, memory, replay, storm
+from tests.bench import handoff, memory, replay, shedding, storm
 from tests.bench.measure import ROOT, Figure, machine, save
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm, shedding; default: all")
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
@@ -31,6 +31,7 @@ def main() -> None:
         "handoff": lambda: [figure for members in (3, 2) for figure in handoff.run(given.transfers, members)],
         "memory": memory.run,
         "storm": partial(storm.run, min(given.rounds, 3)),
+        "shedding": shedding.run,
     }
     figures: list[Figure] = []
     for name in given.names or known:
