@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from statechannel.api.extensions import Extension
     from statechannel.core.commands import Command, Outcome
+    from statechannel.core.picture import Picture
     from statechannel.core.placement import Placement
     from statechannel.runtime.changes import Change
     from statechannel.runtime.exits import Stopped
@@ -70,6 +72,7 @@ class BlockingStateChannel:
         create_topics: bool = False,
         join_timeout_s: float | None = None,
         placement: Placement | None = None,
+        extensions: Sequence[Extension] = (),
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
         **groups: Mapping[str, Any],
@@ -91,6 +94,7 @@ class BlockingStateChannel:
                 create_topics=create_topics,
                 join_timeout_s=join_timeout_s,
                 placement=placement,
+                extensions=extensions,
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
                 **groups,
@@ -167,6 +171,14 @@ class BlockingStateChannel:
     def status(self) -> dict[str, Any]:
         """See `StateChannel.status`."""
         return self._loop.ask(self._channel.status)
+
+    def picture(self) -> Picture:
+        """See `StateChannel.picture`."""
+        return self._loop.ask(self._channel.picture)
+
+    def owners(self, namespace: str) -> dict[str, str]:
+        """See `StateChannel.owners`."""
+        return self._loop.ask(lambda: self._channel.owners(namespace))
 
     def serving(self) -> dict[str, int]:
         """See `StateChannel.serving`."""

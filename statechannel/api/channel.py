@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
+from statechannel.api.extensions import Running, placement_of
 from statechannel.core import commands
 from statechannel.core.bundle import MAX_CHILDREN, namespace_bounds
 from statechannel.core.commands import AwaitOperation, Started, Unknown
 from statechannel.core.digest import digest
+from statechannel.core.picture import Picture, owners_of, picture_of
 from statechannel.runtime import arguments
 from statechannel.runtime.assemble import Opened, open_member
 from statechannel.runtime.changes import Past
@@ -25,9 +27,13 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from statechannel.api.extensions import Extension
     from statechannel.core.commands import Command, Outcome
+    from statechannel.core.config import Identity
     from statechannel.core.placement import Placement
-    from statechannel.runtime.changes import Change
+    from statechannel.runtime.assemble import Access
+    from statechannel.runtime.changes import Change, Watcher
+    from statechannel.runtime.handlers import Handler
 
 
 class Ticket:
@@ -93,10 +99,12 @@ class StateChannel:
         ```
     """
 
-    def __init__(self, opened: Opened, settings: Settings) -> None:
+    def __init__(self, opened: Opened, settings: Settings, extensions: Running | None = None) -> None:
         self._opened = opened
         self._host = opened.host
         self._settings = settings
+        self._extensions = extensions or Running((), close_timeout_s=settings.runtime.close_timeout_s)
+        self._ending: asyncio.Task[Stopped] | None = None
 
     @classmethod
     def open(
@@ -112,6 +120,7 @@ class StateChannel:
         create_topics: bool = False,
         join_timeout_s: float | None = None,
         placement: Placement | None = None,
+        extensions: Sequence[Extension] = (),
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
         **groups: Mapping[str, Any],
@@ -130,7 +139,8 @@ class StateChannel:
             non_persistent: Serves non-persistent topics.
             create_topics: Create the topics of the channel where they are missing.
             join_timeout_s: Longest wait for catching up; None takes `runtime.join_timeout_s` of the settings.
-            placement: Chooses brokers for bundles; None: fewest bundles.
+            placement: Chooses brokers for bundles; None: the first that an extension offers, else fewest bundles.
+            extensions: What runs beside this member (`statechannel.runtime.extensions`).
             metrics_registry: Prometheus registry of the embedder; None makes one of its own.
             on_stuck: Told, from another thread, when the loop stands still.
             groups: Settings by group where no `settings` are given: `kafka={"bootstrap_servers": ...}`.
@@ -154,6 +164,7 @@ class StateChannel:
                 flags={"persistent": persistent, "non_persistent": non_persistent, "create_topics": create_topics},
                 join_timeout_s=join_timeout_s,
                 placement=placement,
+                extensions=extensions,
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
@@ -170,20 +181,31 @@ class StateChannel:
                 identity,
                 hooks or BrokerHooks(),
                 create_topics=create_topics,
-                placement=placement,
+                placement=placement or placement_of(extensions),
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
+            channel = cls(opened, found, Running(extensions, close_timeout_s=found.runtime.close_timeout_s))
             try:
                 within_s = found.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
                 await opened.host.wait_caught_up(within_s)
+                await channel._start_extensions()
             except BaseException:
                 opened.host.stop(Stopped("closed", "opening was given up"))
                 await asyncio.shield(opened.host.wait_stopped())
                 raise
-            return cls(opened, found)
+            return channel
 
         return _Opening(make)
+
+    async def _start_extensions(self) -> None:
+        await self._extensions.start(self)
+        self._ending = asyncio.get_running_loop().create_task(self._end(), name="end-of-extensions")
+
+    async def _end(self) -> Stopped:
+        stopped = await self._host.wait_stopped()
+        await self._extensions.close()
+        return stopped
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -299,8 +321,54 @@ class StateChannel:
         )
 
     def status(self) -> dict[str, Any]:
-        """How this member stands: mode, leader, lag, debts, what is in flight. JSON-able."""
-        return self._host.status()
+        """How this member stands: mode, leader, lag, debts, what is in flight, its extensions. JSON-able."""
+        return {**self._host.status(), "extensions": self._extensions.status()}
+
+    def picture(self) -> Picture:
+        """Brokers and bundles as this member knows them now; a copy, some tens of milliseconds for 65,000 bundles."""
+        return picture_of(self._host.engine)
+
+    def owners(self, namespace: str) -> dict[str, str]:
+        """Broker by bundle, for the bundles of a namespace that are assigned or on their way to one."""
+        arguments.text("namespace", namespace)
+        return owners_of(self._host.engine, namespace)
+
+    @property
+    def leading(self) -> bool:
+        """Whether this member leads, has caught up, and may act on it."""
+        return self._host.engine.leading
+
+    @property
+    def term(self) -> int:
+        """Offset of this member's claim to lead; -1 where it does not lead, or may not act on it."""
+        engine = self._host.engine
+        return engine.presence.term if engine.leading else -1
+
+    @property
+    def identity(self) -> Identity:
+        """Who this member is in the registry."""
+        return self._host.engine.identity
+
+    @property
+    def settings(self) -> Settings:
+        """All settings that it was opened with."""
+        return self._settings
+
+    @property
+    def access(self) -> Access:
+        """How Kafka is reached, and the names of the channel's topics: for extensions with topics of their own."""
+        return self._opened.access
+
+    def answer_for(self, extension: str, handler: Handler) -> None:
+        """Have a handler answer the requests that come through the requests topic for an extension."""
+        arguments.text("extension", extension)
+        arguments.function("handler", handler)
+        self._host.handlers.register(extension, handler)
+
+    def watch(self, limit: int) -> Watcher:
+        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` tells the past as well."""
+        arguments.whole("limit", limit, 1)
+        return self._host.live.watch(limit)
 
     def serving(self) -> dict[str, int]:
         """Bundles that this broker serves right now, with their generations."""
@@ -322,9 +390,12 @@ class StateChannel:
         return self._host.stopped
 
     async def wait_stopped(self) -> Stopped:
-        """Return when this member has ended, for whatever reason; everything is closed then."""
+        """Return when this member has ended, for whatever reason; everything is closed then, extensions included."""
         refuse_inside_hook("StateChannel.wait_stopped")
-        return await self._host.wait_stopped()
+        return await self._ended()
+
+    async def _ended(self) -> Stopped:
+        return await (self._host.wait_stopped() if self._ending is None else asyncio.shield(self._ending))
 
     async def shutdown(self, budget_s: float | None = None) -> Stopped:
         """Leave in order: announce, hand the bundles over, resign, say goodbye; then close everything.
@@ -346,7 +417,7 @@ class StateChannel:
                 if not done:
                     detail = f"the departure did not end within {budget_s:g} s; the leader repairs what is left"
                     host.stop(Stopped("shutdown-late", detail))
-        return await host.wait_stopped()
+        return await self._ended()
 
     async def close(self) -> None:
         """`shutdown` with the budget of the settings."""

@@ -105,3 +105,13 @@ def picture_of(engine: Engine) -> Picture:
         brokers,
         bundles,
     )
+
+
+def owners_of(engine: Engine, namespace: str) -> dict[str, str]:
+    """Broker by bundle: who serves it, or is about to."""
+    replica = engine.replicas[engine.partition_of(namespace)]
+    root = replica.view.get(namespace)
+    if root is None or root.ring is None:
+        return {}
+    holders = ((key.name, key.to or key.owner) for key in root.ring.live.values())
+    return {name: holder for name, holder in holders if holder is not None}

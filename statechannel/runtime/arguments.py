@@ -136,6 +136,12 @@ def offsets(name: str, found: object) -> None:
         whole(f"{name}[{_shown(partition)}]", offset, 0)
 
 
+def function(name: str, found: object) -> None:
+    """Something that can be called."""
+    if not callable(found):
+        wrong_type(name, found, "a function")
+
+
 def broker_id(name: str, found: object) -> None:
     """A broker id."""
     text(name, found)
@@ -189,6 +195,7 @@ def check_opening(
     flags: Mapping[str, object],
     join_timeout_s: object,
     placement: object,
+    extensions: object,
     metrics_registry: object,
     on_stuck: object,
 ) -> None:
@@ -209,9 +216,23 @@ def check_opening(
         seconds("join_timeout_s", join_timeout_s)
     if placement is not None and not callable(getattr(placement, "choose", None)):
         wrong_type("placement", placement, "an object with a method `choose`, or None")
+    _extensions(extensions)
     instance("metrics_registry", metrics_registry, CollectorRegistry)
     if on_stuck is not None and not callable(on_stuck):
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
+
+
+def _extensions(found: object) -> None:
+    if not isinstance(found, list | tuple):
+        wrong_type("extensions", found, "a list of extensions")
+    names = set()
+    for index, one in enumerate(found):
+        if not all(callable(getattr(one, part, None)) for part in ("start", "close", "status")):
+            wrong_type(f"extensions[{index}]", one, "an object with `name`, `placement`, `start`, `close` and `status`")
+        text(f"extensions[{index}].name", getattr(one, "name", None))
+        if one.name in names:
+            wrong_value(f"extensions[{index}].name", one.name, "each extension once")
+        names.add(one.name)
 
 
 # --- commands -------------------------------------------------------------------------------------------------------

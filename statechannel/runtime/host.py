@@ -40,6 +40,7 @@ from statechannel.runtime.changes import LiveChanges
 from statechannel.runtime.collector import ReplayCalm
 from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
+from statechannel.runtime.handlers import Handlers
 from statechannel.runtime.hooks import BrokerHooks, HookRunner
 from statechannel.runtime.requests import DeskOptions, RequestDesk
 from statechannel.runtime.supervision import Watchdog, log_evidence, within
@@ -67,6 +68,7 @@ class HostOptions:
         watchdog_s: A loop that stands still for so long is called stuck.
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
         commands_max: Commands that may wait for an answer.
+        extension_requests_max: Requests that extensions may be answering at the same time.
         observe_s: Time between two updates of the gauges.
         review_s: Time between two looks at open requests when nothing was read.
     """
@@ -74,6 +76,7 @@ class HostOptions:
     watchdog_s: float = 10.0
     close_timeout_s: float = 8.0
     commands_max: int = 100_000
+    extension_requests_max: int = 100
     observe_s: float = 1.0
     review_s: float = 0.25
     driver: DriverOptions = field(default_factory=DriverOptions)
@@ -122,8 +125,13 @@ class Host:
         self._hooks = HookRunner(
             hooks, feed=self._driver.inbox.push, urls_of=self._around.urls_of, on_problem=metrics.hook_failed
         )
+        self.handlers = Handlers(self.options.extension_requests_max)
         self._desk = RequestDesk(
-            self._around, append=self._append_request, submit=self._give, options=self.options.desk
+            self._around,
+            append=self._append_request,
+            submit=self._give,
+            ask_extension=self.handlers.give,
+            options=self.options.desk,
         )
         self._watchdog: Watchdog | None = None
         self._waiting: dict[int, tuple[Command, Callable[[Outcome], None]]] = {}
@@ -204,6 +212,7 @@ class Host:
             for command, tell in list(self._waiting.values()):
                 tell(_outcome_of_stopping(command, stopped))
             self._waiting.clear()
+            self.handlers.close()
             self.live.close(ChannelStoppedError(stopped))
             await self._hooks.close(1.0)
             await asyncio.to_thread(self._log.close, self.options.close_timeout_s)

@@ -13,6 +13,7 @@ from statechannel.core import commands
 from statechannel.core.bundle import is_namespace, namespace_bounds
 from statechannel.runtime import arguments
 from statechannel.runtime.arguments import ArgumentTypeError, ArgumentValueError
+from statechannel.runtime.handlers import ExtensionAsk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +53,15 @@ class Asked(StrEnum):
     SPLIT = "split"
     RESUME_REPAIR = "resume-repair"
     SHUTDOWN = "shutdown"
+    EXTENSION = "extension"
+
+
+class Addressee(StrEnum):
+    """Which broker answers a request to an extension."""
+
+    LEADER = "leader"
+    OWNER = "owner"  # of the bundle called `name`; the leader where nobody serves it
+    BROKER = "broker"  # the one called `broker`
 
 
 class RequestError(ValueError):
@@ -79,9 +89,14 @@ class Request:
 
     @property
     def broker(self) -> str | None:
-        """The broker addressed (shutdown)."""
+        """The broker addressed (shutdown, and extensions where one broker is meant)."""
         value = self.args.get("broker")
         return value if isinstance(value, str) else None
+
+    @property
+    def addressee(self) -> Addressee:
+        """Who answers a request to an extension."""
+        return Addressee(self.args.get("to", Addressee.LEADER))
 
     @property
     def name(self) -> str:
@@ -190,8 +205,8 @@ def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Requ
     return request
 
 
-def command_of(request: Request, timeout_s: float) -> Command:
-    """The engine's command for a request.
+def command_of(request: Request, timeout_s: float) -> Command | ExtensionAsk:
+    """The engine's command for a request, or what an extension is asked.
 
     Raises:
         RequestError: Unknown command, or an argument that is missing or of the wrong form.
@@ -200,12 +215,27 @@ def command_of(request: Request, timeout_s: float) -> Command:
         asked = Asked(request.asked)
     except ValueError:
         raise RequestError(f"no command is called {request.asked!r}; known: {', '.join(Asked)}") from None
+    if asked is Asked.EXTENSION:
+        return _extension_ask(request, timeout_s)
     command = _command(asked, request.args, request.id, timeout_s)
     try:
         arguments.check(command)
     except (ArgumentTypeError, ArgumentValueError) as error:
         raise RequestError(str(error)) from None
     return command
+
+
+def _extension_ask(request: Request, timeout_s: float) -> ExtensionAsk:
+    args = request.args
+    extension, ask = _text(args, "extension"), _text(args, "ask")
+    to = args.get("to", Addressee.LEADER)
+    if to not in list(Addressee):
+        raise RequestError(f"`to` is none of {', '.join(Addressee)}")
+    if to == Addressee.OWNER:
+        _text(args, "name")
+    if to == Addressee.BROKER:
+        _text(args, "broker")
+    return ExtensionAsk(extension, ask, args, request.id, timeout_s)
 
 
 def _command(asked: Asked, args: Mapping[str, Any], operation: str, timeout_s: float) -> Command:
@@ -229,6 +259,8 @@ def _command(asked: Asked, args: Mapping[str, Any], operation: str, timeout_s: f
         case Asked.SHUTDOWN:
             _text(args, "broker")
             return commands.Shutdown(_seconds(args, "budget_s", timeout_s))
+        case Asked.EXTENSION:
+            raise RequestError("an extension is no command of the engine")
 
 
 def _text(args: Mapping[str, Any], name: str) -> str:

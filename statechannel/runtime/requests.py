@@ -14,7 +14,8 @@ import structlog
 
 from statechannel.core.commands import AwaitOperation, Rejected, Started, Unknown
 from statechannel.runtime import outcomes, request_record
-from statechannel.runtime.request_record import Asked, Progress, Reply, Request, Stage
+from statechannel.runtime.handlers import ExtensionAsk, Handlers
+from statechannel.runtime.request_record import Addressee, Asked, Progress, Reply, Request, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +90,7 @@ class RequestDesk:
         around: This broker's view of the cluster.
         append: Writes one record to the requests topic.
         submit: Gives a command to the engine; the outcome comes to the callback.
+        ask_extension: Likewise for what an extension answers; None: there are none.
     """
 
     def __init__(
@@ -97,11 +99,13 @@ class RequestDesk:
         *,
         append: Callable[[str, bytes], None],
         submit: Callable[[Command, Callable[[Outcome], None]], None],
+        ask_extension: Callable[[ExtensionAsk, Callable[[Outcome], None]], None] | None = None,
         options: DeskOptions | None = None,
     ) -> None:
         self._around = around
         self._append = append
         self._submit = submit
+        self._ask_extension = ask_extension or Handlers(0).give
         self._options = options or DeskOptions()
         self._open: dict[str, _Open] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
@@ -200,6 +204,8 @@ class RequestDesk:
             return request.broker == around.broker
         if request.asked in _BY_LEADER:
             return around.leading
+        if request.asked == Asked.EXTENSION and request.addressee is not Addressee.OWNER:
+            return around.leading if request.addressee is Addressee.LEADER else request.broker == around.broker
         owner = around.owner_of(request.name)
         if owner is None or not around.is_alive(owner):
             return around.leading
@@ -219,7 +225,10 @@ class RequestDesk:
         try:
             command = request_record.command_of(request, self._left_s(request))
             # The engine begins no operation id twice, so what a lost claimer began is not begun again.
-            self._submit(command, lambda outcome: self._outcome(found, outcome))
+            if isinstance(command, ExtensionAsk):
+                self._ask_extension(command, lambda outcome: self._finish(found, outcome))
+            else:
+                self._submit(command, lambda outcome: self._outcome(found, outcome))
         except Exception as error:  # one bad request must not stop a broker, nor every broker after it
             _log.exception("request-failed", operation=request.id)
             self._finish(found, Rejected("internal-error", f"{type(error).__name__}: {error}"))

@@ -14,7 +14,7 @@ from pydantic_settings import PydanticBaseSettingsSource
 from pydantic_settings import SettingsError as SourceError
 
 from statechannel.settings.errors import SettingsError
-from statechannel.settings.names import unknown_in, unknown_variables
+from statechannel.settings.names import EXTENSIONS, unknown_in, unknown_variables
 from statechannel.settings.relations import violations
 from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, Settings
 
@@ -107,7 +107,16 @@ def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise SettingsError(
                 [f"--set {name}: not of the form group.name=value."], hint="Example: --set membership.expiry_s=8"
             )
-        given.setdefault(group, {})[field] = _parse_value(value)
+        target = given.setdefault(group, {})
+        if group == EXTENSIONS:
+            extension, dot, field = field.partition(".")
+            if not dot or not field:
+                raise SettingsError(
+                    [f"--set {name}: not of the form extensions.extension.name=value."],
+                    hint="Example: --set extensions.balancer.enabled=false",
+                )
+            target = target.setdefault(extension, {})
+        target[field] = _parse_value(value)
     return given
 
 

@@ -17,6 +17,10 @@ OTHER_VARIABLES = (
 """Variables with our prefix that are no settings: read by the command line, the embedded broker, the tests."""
 
 
+EXTENSIONS = "extensions"
+"""The group that belongs to extensions: a group of settings each, by the extension's name."""
+
+
 def known() -> dict[str, list[str]]:
     """Names of the settings of each group."""
     return {name: list(group.model_fields) for name, group in groups().items()}
@@ -27,7 +31,9 @@ def unknown_in(tree: Mapping[str, Any], origin: str) -> Iterator[str]:
     names = known()
     every = [f"{group}.{name}" for group, fields in names.items() for name in fields]
     for group, values in tree.items():
-        if group not in names:
+        if group == EXTENSIONS and isinstance(values, Mapping):
+            yield from _odd_extensions(values, origin)
+        elif group not in names:
             yield f"{origin}: there is no group of settings called `{group}`.{_meant(group, names, every)}"
         elif not isinstance(values, Mapping):
             yield f"{origin}: `{group}` is a group of settings, not a setting.{_listed(names[group])}"
@@ -37,10 +43,18 @@ def unknown_in(tree: Mapping[str, Any], origin: str) -> Iterator[str]:
                     yield f"{origin}: there is no setting `{group}.{name}`.{_meant(f'{group}.{name}', every, every)}"
 
 
+def _odd_extensions(values: Mapping[str, Any], origin: str) -> Iterator[str]:
+    """Which extensions there are, and what they know, is asked when they are made."""
+    for name, own in values.items():
+        if not isinstance(own, Mapping):
+            yield f"{origin}: `{EXTENSIONS}.{name}` is the group of an extension's settings, not a setting."
+
+
 def unknown_variables(environ: Iterable[str]) -> Iterator[str]:
     """A sentence for each environment variable with our prefix that means nothing."""
     names = known()
     every = [f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() for group, fields in names.items() for name in fields]
+    every.append(f"{ENV_PREFIX}{EXTENSIONS}".upper())
     whole = {f"{ENV_PREFIX}{group}".upper() for group in names}
     for variable in sorted(environ):
         upper = variable.upper()

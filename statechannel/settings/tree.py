@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -46,6 +48,9 @@ class Settings(BaseSettings):
     requests: RequestSettings = Field(default_factory=RequestSettings)
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
+    extensions: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="By name of an extension: its settings, which it validates itself."
+    )
 
 
 def groups() -> dict[str, type[Group]]:

@@ -1,0 +1,292 @@
+"""The balancer of a live broker: decides while its broker leads, writes down each decision, and makes the moves.
+
+Nothing that it does is needed for a bundle to be served: if it fails or is switched off, bundles stay where they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+from ulid import ULID
+
+from shedders.booked_moves import BookedMoves
+from shedders.errors import StrategyFailedError
+from shedders.live.cluster_now import Known, cluster_now
+from shedders.live.decision_build import (
+    BudgetUse,
+    Executed,
+    Occasion,
+    RecordBounds,
+    outcome_record,
+    shed_record,
+    skipped_record,
+)
+from shedders.live.lead import Balance
+from shedders.live.movers import Ended, Movers
+from statechannel.core.bundle import parse_key
+from statechannel.core.states import State
+
+if TYPE_CHECKING:
+    from shedders.cluster import Cluster
+    from shedders.dry_run import Decision
+    from shedders.live.chosen import Chosen
+    from shedders.live.clocks import LiveClocks
+    from shedders.live.decision_record import AnyRecord, Inputs
+    from shedders.live.metrics import BalancerMetrics
+    from shedders.live.policy_standing import Standing
+    from shedders.live.settings import BalancerSettings
+    from statechannel.api import StateChannel
+    from statechannel.core.picture import Picture
+    from statechannel.runtime.changes import Change
+
+_log = structlog.get_logger(__name__)
+
+LOOK_S = 0.2
+"""How often it is looked whether this broker leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a balancer is put together from.
+
+    Attributes:
+        standing: The policies; None before they were read.
+        known: What is known beside the channel's picture.
+        chosen: The strategies in force.
+        inputs: How far each log was read.
+        write: Writes a decision record down; never waits.
+    """
+
+    channel: StateChannel
+    standing: Callable[[], Standing | None]
+    known: Callable[[], Known]
+    chosen: Callable[[], Chosen]
+    inputs: Callable[[Picture], Inputs]
+    write: Callable[[AnyRecord], object]
+    metrics: BalancerMetrics
+    clocks: LiveClocks
+
+
+class _Lead(NamedTuple):
+    """One leadership of this broker."""
+
+    term: int
+    since_s: float
+    balance: Balance
+
+
+class Balancer:
+    """See the module. All methods belong to the loop's thread."""
+
+    def __init__(self, ports: Ports, settings: BalancerSettings, *, manager: Callable[[], str]) -> None:
+        self._ports = ports
+        self._settings = settings
+        self._manager = manager
+        self._movers = Movers(ports.channel, settings.moves_at_once, settings.move_timeout_s, ports.clocks.mono_s)
+        self._lead: _Lead | None = None
+        self._trigger = ""
+        self._wake = asyncio.Event()
+        self._decided_s = float("-inf")
+        self._last: Cluster | None = None
+        self._fingerprint = ""
+        self.bounds = RecordBounds()
+        self.newest: AnyRecord | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Decide for ever; ends by being cancelled."""
+        try:
+            while True:
+                trigger = await self._due()
+                await self._decide(trigger)
+        finally:
+            await self._movers.close()
+            self._ports.metrics.stopped()
+
+    def wake(self, trigger: str) -> None:
+        """Something new asks for a decision at once (`trigger_gap_s` after the last at the earliest)."""
+        self._trigger = self._trigger or trigger
+        self._wake.set()
+
+    def changed(self, change: Change) -> None:
+        """A record was accepted: the children of a split are offered at once."""
+        lead = self._lead
+        if lead is None or change.state is not State.DELETED or not change.derived or self._last is None:
+            return
+        parent = self._last.bundles.get(change.bundle)
+        if parent is None or parent.stats is None:
+            return
+        lowers = [parts.lower for one in change.derived if (parts := parse_key(one.bundle.encode())) is not None]
+        lead.balance.was_split(parent, sorted(lowers)[1:])
+        self.wake("children")
+
+    @property
+    def leading(self) -> bool:
+        """Whether it decides at present."""
+        return self._lead is not None
+
+    # --- when -------------------------------------------------------------------------------------------------------
+
+    async def _due(self) -> str:
+        """Wait until a decision is due; what it is for."""
+        while True:
+            now_s = self._ports.clocks.mono_s()
+            lead = self._follow_leadership(now_s)
+            if lead is not None and now_s >= lead.since_s + self._settings.settle_s:
+                if lead.balance.number == 0:
+                    return "new-leader"
+                if now_s >= self._decided_s + self._settings.interval_s:
+                    return "cycle"
+                if self._trigger and now_s >= self._decided_s + self._settings.trigger_gap_s:
+                    return self._trigger
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._wake.wait()
+                if not self._trigger:
+                    continue
+                await asyncio.sleep(LOOK_S)  # a trigger that is not due yet must not spin
+            except TimeoutError:
+                continue
+
+    def _follow_leadership(self, now_s: float) -> _Lead | None:
+        term = self._ports.channel.term
+        if term < 0:
+            if self._lead is not None:
+                self._lead = None
+                self._ports.metrics.stopped()
+        elif self._lead is None or self._lead.term != term:
+            booked = BookedMoves(expire_s=self._settings.move_timeout_s, keep_s=self._settings.move_memory_s)
+            self._lead = _Lead(term, now_s, Balance(booked, self._settings.budget))
+            self._fingerprint = ""
+        return self._lead
+
+    # --- what -------------------------------------------------------------------------------------------------------
+
+    async def _decide(self, trigger: str) -> None:
+        lead = self._lead
+        if lead is None:
+            return
+        ports = self._ports
+        self._trigger = ""
+        self._decided_s = begun_s = ports.clocks.mono_s()
+        lead.balance.number += 1
+        picture = ports.channel.picture()
+        cluster, _ = lead.balance.look(cluster_now(picture, ports.known(), ports.clocks.log_ms()), begun_s)
+        self._last = cluster
+        chosen = ports.chosen()
+        occasion = self._occasion(lead, trigger, picture, chosen, begun_s)
+        skipped = self._skipped(picture, cluster)
+        if skipped is not None:
+            self._tell(skipped_record(occasion(), *skipped, brokers=cluster.brokers, bounds=self.bounds))
+            return
+        try:
+            decision = await asyncio.to_thread(lead.balance.decide, cluster, chosen)
+        except StrategyFailedError as error:
+            _log.error("strategy-failed", error=str(error))
+            self._tell(skipped_record(occasion(), "strategy-failed", str(error), bounds=self.bounds))
+            return
+        if ports.channel.term != lead.term:
+            return  # whoever leads now decides; nothing was begun
+        self._carry_out(lead, occasion(), cluster, chosen, decision)
+
+    def _skipped(self, picture: Picture, cluster: Cluster) -> tuple[str, str] | None:
+        """Why nothing is decided: a stable word and a sentence."""
+        standing = self._ports.standing()
+        if not picture.current:
+            return "joining", "this broker has not caught up with the channel"
+        if cluster.safe is not None:
+            return "safe-mode", cluster.safe
+        if standing is None:
+            return "policies-unread", "the policies have not been read to their end yet"
+        if not self._settings.balancing:
+            return "shedding-off", "extensions.balancer.balancing is false on this broker"
+        if not standing.shedding_on:
+            return "shedding-off", standing.shedding_why
+        return None
+
+    def _carry_out(
+        self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: Chosen, decision: Decision
+    ) -> None:
+        balance = lead.balance
+        before = len(balance.booked)
+        admitted, moves = balance.commit(cluster, chosen, decision, self._ports.clocks.mono_s())
+        standing = self._ports.standing()
+        only_unload = standing is not None and standing.unload_mode == "unload"
+        executed: dict[str, Executed] = {}
+        for move in moves:
+            operation = self._movers.begin(
+                move,
+                why=f"balancer, decision {occasion.id}: {move.why}",
+                only_unload=only_unload,
+                still=lambda: self._ports.channel.term == lead.term,
+                told=lambda ended: self._moved(lead, occasion.id, ended),
+            )
+            executed[move.bundle] = Executed(operation)
+        use = BudgetUse(self._settings.budget, admitted.budget, admitted.left, before)
+        record = shed_record(occasion, decision, executed=executed, budget=use, bounds=self.bounds)
+        self._tell(record, decision.plan.scores)
+
+    def _moved(self, lead: _Lead, decision_id: str, ended: Ended) -> None:
+        ports = self._ports
+        if not ended.done:
+            lead.balance.booked.cancel(ended.move.bundle, ended.why)
+        ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
+        ports.write(
+            outcome_record(
+                decision_id,
+                ended.move.bundle,
+                ended.result,
+                ended.why,
+                operation=ended.operation,
+                at_ms=ports.clocks.log_ms(),
+                term=lead.term,
+                leader=ports.channel.identity.broker,
+                took_ms=ended.took_s * 1_000,
+                bounds=self.bounds,
+            )
+        )
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _occasion(
+        self, lead: _Lead, trigger: str, picture: Picture, chosen: Chosen, begun_s: float
+    ) -> Callable[[], Occasion]:
+        inputs = self._ports.inputs(picture)
+
+        def made() -> Occasion:
+            settings = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
+            settings["budget"] = self._settings.budget.model_dump(mode="json")
+            return Occasion(
+                id=str(ULID()),
+                term=lead.term,
+                leader=self._ports.channel.identity.broker,
+                cycle=lead.balance.number,
+                at_ms=self._ports.clocks.log_ms(),
+                inputs=inputs,
+                strategy=chosen.names["shedding"],
+                placement=chosen.names["placement"],
+                profile=chosen.profile,
+                settings=settings,
+                tell_settings=self._is_new(settings),
+                manager=self._manager(),
+                trigger=trigger,
+                took_ms=(self._ports.clocks.mono_s() - begun_s) * 1_000,
+            )
+
+        return made
+
+    def _is_new(self, settings: Mapping[str, object]) -> bool:
+        found = repr(settings)
+        new, self._fingerprint = found != self._fingerprint, found
+        return new
+
+    def _tell(self, record: AnyRecord, scores: Mapping[str, float] | None = None) -> None:
+        self.newest = record
+        self._ports.write(record)
+        self._ports.metrics.decided(record, scores)  # type: ignore[arg-type]

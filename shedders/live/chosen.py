@@ -1,0 +1,98 @@
+"""The strategies that are in force: those of the profile, the settings and the policies, made once for each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shedders.filter_rules import FilterSettings
+from shedders.placing import Pipeline
+from shedders.profiles import profile
+from shedders.registry import SheddingMaker, find, made, settings_of, shedding_maker
+from shedders.split_settings import SplitSettings
+
+if TYPE_CHECKING:
+    from shedders.live.settings import BalancerSettings
+    from shedders.strategy import Placing, SplitAlgorithm, StrategySettings
+
+Values = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Strategies, ready to decide.
+
+    Attributes:
+        names: By kind.
+        settings: Of each, by kind; `filters` and `splitting` with them.
+        pipeline: Filters and placement; it remembers what its strategy wants to.
+    """
+
+    profile: str
+    names: Mapping[str, str]
+    settings: Mapping[str, StrategySettings]
+    shedding: SheddingMaker
+    pipeline: Pipeline
+    algorithm: SplitAlgorithm
+    splitting: SplitSettings
+
+
+def choose(settings: BalancerSettings, overrides: Mapping[str, Any] | None = None) -> Chosen:
+    """Make the strategies that settings and policies ask for.
+
+    Args:
+        overrides: From policies, by dotted name: `shedding`, `placement`, `split`, `profile` name a strategy or profile;
+            `KIND.STRATEGY.NAME`, `parts.filters.NAME` and `parts.splitting.NAME` are settings.
+
+    Raises:
+        UnknownStrategyError, UnknownProfileError: There is none of that name; the error lists what exists.
+        StrategyFailedError: One cannot be used.
+        StrategySettingsError: One does not take its settings.
+    """
+    plain = {name: value for name, value in (overrides or {}).items() if "." not in name}
+    base = profile(plain.get("profile") or settings.profile)
+    names = {
+        kind: plain.get(kind) or getattr(settings, kind) or base.strategies[kind]
+        for kind in ("shedding", "placement", "split")
+    }
+    values = _layered(base.settings, settings.strategies, _nested(overrides or {}))
+    classes = {kind: find(kind, name) for kind, name in names.items()}
+    found = {
+        kind: settings_of(one.Settings, f"{kind}.{names[kind]}", values.get(kind, {}).get(names[kind], {}))
+        for kind, one in classes.items()
+    }
+    parts = values.get("parts", {})
+    filters = settings_of(FilterSettings, "parts.filters", parts.get("filters", {}))
+    splitting = settings_of(SplitSettings, "parts.splitting", parts.get("splitting", {}))
+    placing: Placing = made("placement", classes["placement"], found["placement"])
+    algorithm: SplitAlgorithm = made("split", classes["split"], found["split"])
+    return Chosen(
+        base.name,
+        names,
+        {**found, "filters": filters, "splitting": splitting},
+        shedding_maker(classes["shedding"], found["shedding"]),
+        Pipeline(placing, filters),
+        algorithm,
+        splitting,
+    )
+
+
+def _layered(*layers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Values:
+    values: Values = {}
+    for layer in layers:
+        for kind, by_name in layer.items():
+            for name, own in by_name.items():
+                values.setdefault(kind, {}).setdefault(name, {}).update(deepcopy(dict(own)))
+    return values
+
+
+def _nested(overrides: Mapping[str, Any]) -> Values:
+    values: Values = {}
+    for dotted, value in sorted(overrides.items()):
+        kind, _, rest = dotted.partition(".")
+        name, _, field = rest.partition(".")
+        if field:
+            values.setdefault(kind, {}).setdefault(name, {})[field] = value
+    return values

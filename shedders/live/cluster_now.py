@@ -1,0 +1,176 @@
+"""The cluster as strategies see it, built from what a broker knows: the channel, the load topics, the policies. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from loaddata.bundle_load import BundleAverages, MessageAverage
+from shedders.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
+from statechannel.core.states import IN_FLIGHT, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loaddata.broker_load import BrokerLoad
+    from loaddata.top_bundles import TopBundle
+    from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
+
+_WEB = ("http", "https")
+DOMAIN, WEB_ADDRESS, MANAGER = "failure-domain", "web-address", "load-manager"
+"""Properties of a broker in the registry that strategies know (design/registry.md)."""
+
+
+class LoadLike(Protocol):
+    """Newest report of a broker; `loaddata.service.LoadSeen` is one."""
+
+    @property
+    def load(self) -> BrokerLoad:
+        """As reported."""
+        ...
+
+    @property
+    def age_s(self) -> float:
+        """By this broker's monotonic clock."""
+        ...
+
+    @property
+    def lapsed(self) -> bool:
+        """The broker's bundles have changed since."""
+        ...
+
+
+class TopLike(Protocol):
+    """Heaviest bundles of a broker; `loaddata.service.TopSeen` is one."""
+
+    @property
+    def bundles(self) -> Sequence[TopBundle]:
+        """The lightest first."""
+        ...
+
+    @property
+    def age_s(self) -> float:
+        """By this broker's monotonic clock."""
+        ...
+
+    @property
+    def lapsed(self) -> bool:
+        """The broker's bundles have changed since."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What goes into a cluster beside the picture of the channel.
+
+    Attributes:
+        loads, tops: By broker.
+        top_ttl_s: A report of the heaviest bundles that is older is not used.
+        domains: Failure domain by broker, as operators laid it down; it stands over the broker's own word.
+        quotas: Averages that operators laid down, by bundle; they stand over what was measured.
+        recent: What was moved lately.
+        safe: Why the cluster is to be left alone, if anything beyond the picture says so.
+    """
+
+    loads: Mapping[str, LoadLike] = field(default_factory=dict)
+    tops: Mapping[str, TopLike] = field(default_factory=dict)
+    top_ttl_s: float = 1_800.0
+    policies: Policies = field(default_factory=Policies)
+    domains: Mapping[str, str] = field(default_factory=dict)
+    quotas: Mapping[str, MessageAverage] = field(default_factory=dict)
+    recent: RecentMoves = field(default_factory=RecentMoves)
+    safe: str | None = None
+
+
+def cluster_now(picture: Picture, known: Known, now_ms: int) -> Cluster:
+    """Put it together.
+
+    A report of the heaviest bundles counts only for bundles that its broker still serves: of a bundle that has moved since,
+    nobody has measured anything yet at its new place, so what was known of it is kept, unranked.
+
+    Args:
+        now_ms: The log's time, for people.
+    """
+    tops = {name: top for name, top in sorted(known.tops.items()) if 0 <= top.age_s <= known.top_ttl_s}
+    measured: dict[str, tuple[str, int, TopBundle]] = {}
+    for name, top in tops.items():
+        for rank, one in enumerate(top.bundles):
+            before = measured.get(one.name)
+            if before is None or top.age_s < tops[before[0]].age_s:
+                measured[one.name] = name, rank, one
+    brokers = {one.broker: broker_now(one, known) for one in picture.brokers}
+    bundles = {one.bundle: _bundle(one, measured, known) for one in picture.bundles}
+    return Cluster(brokers, bundles, known.policies, known.recent, now_ms, known.safe or why_left_alone(picture))
+
+
+def why_left_alone(picture: Picture) -> str | None:
+    """Why nobody should act on this picture; None if it is sound."""
+    if not picture.current:
+        return "this broker has not caught up with the channel"
+    if picture.mode != "normal":
+        return f"this broker is in {picture.mode} mode"
+    if picture.repair_paused is not None:
+        return f"repair is paused: {picture.repair_paused}"
+    return None
+
+
+def broker_now(seen: BrokerSeen, known: Known) -> Broker:
+    """One broker; what the registry says of it is text of its own choosing, so nothing is taken for granted."""
+    info = seen.info
+    properties = info.get("properties")
+    own = properties if isinstance(properties, dict) else {}
+    report = known.loads.get(seen.broker)
+    software = info.get("software")
+    broker = Broker(
+        seen.broker,
+        version=software if isinstance(software, str) else None,
+        manager=_text(own.get(MANAGER)) or "extensible",
+        accepting=seen.accepting,
+        persistent=info.get("persistent") is not False,
+        non_persistent=info.get("non_persistent") is not False,
+        domain=known.domains.get(seen.broker) or _text(own.get(DOMAIN)),
+        web_address=_text(own.get(WEB_ADDRESS)) or _web_address(info.get("listeners")),
+    )
+    if report is None:
+        return broker
+    return replace(broker, load=report.load, load_age_s=report.age_s, load_lapsed=report.lapsed)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _web_address(listeners: object) -> str | None:
+    """Host and port of the web listener, as isolation policies of upstream match them."""
+    if not isinstance(listeners, dict):
+        return None
+    for protocol in _WEB:
+        url = listeners.get(protocol)
+        if isinstance(url, str):
+            try:
+                return urlsplit(url).netloc or None
+            except ValueError:
+                return None
+    return None
+
+
+def _bundle(seen: BundleSeen, measured: Mapping[str, tuple[str, int, TopBundle]], known: Known) -> Bundle:
+    in_flight = seen.state in IN_FLIGHT
+    owner = seen.owner if seen.state in (State.ASSIGNED, State.SPLITTING, State.RELEASING) else None
+    quota = known.quotas.get(seen.bundle)
+    found = measured.get(seen.bundle)
+    averages = None if quota is None else BundleAverages(quota, quota)
+    if found is None:
+        return Bundle(seen.bundle, owner, in_flight, averages=averages or BundleAverages())
+    reporter, rank, top = found
+    return Bundle(
+        seen.bundle,
+        owner,
+        in_flight,
+        stats=top.stats,
+        averages=averages or top.averages,
+        rank=rank if reporter == owner else None,
+        non_persistent=top.non_persistent,
+    )

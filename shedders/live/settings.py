@@ -1,0 +1,93 @@
+"""Settings of the balancing extension: `extensions.balancer.*`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from loaddata.settings import LoadSettings
+from shedders.budget import BudgetSettings
+from statechannel.settings.field import Group, setting
+
+DAY_S = 86_400.0
+
+
+class BalancerSettings(Group):
+    """How a broker reports its load, places bundles, and balances the cluster while it leads."""
+
+    source: Literal["none", "host", "simulated"] = setting(
+        "host",
+        "Where the broker's load comes from where no embedder supplies it: the host alone, or made up as in the demo (then "
+        "bundles have load, too). none: this broker reports nothing, and nobody moves bundles to or from it.",
+    )
+    manager: Literal["extensible", "modular"] = setting(
+        "extensible",
+        "Who places bundles: every broker by itself, or the leader on request. The policy `manager` stands over it.",
+        pip_192="loadManagerClassName",
+    )
+    balancing: bool = setting(
+        True, "Whether this broker balances while it leads.", pip_192="loadBalancerSheddingEnabled"
+    )
+    profile: str = setting("default", "Strategies with their settings, by one name (`statechannel strategy list`).")
+    shedding: str | None = setting(
+        None, "Shedding strategy; None takes the profile's.", pip_192="loadBalancerLoadSheddingStrategy"
+    )
+    placement: str | None = setting(
+        None, "Placement strategy; None takes the profile's.", pip_192="loadBalancerLoadPlacementStrategy"
+    )
+    split: str | None = setting(
+        None, "Split algorithm; None takes the profile's.", pip_192="defaultNamespaceBundleSplitAlgorithm"
+    )
+    strategies: dict[str, dict[str, dict[str, Any]]] = Field(
+        default_factory=dict, description="Settings over the profile's: by kind and strategy, as a snapshot has them."
+    )
+    interval_s: float = setting(
+        60.0, "Time between two decisions.", pip_192="loadBalancerSheddingIntervalMinutes", ge=0.2, le=DAY_S
+    )
+    trigger_gap_s: float = setting(
+        5.0, "Shortest time between two decisions where something new asks for one at once.", ge=0.1, le=DAY_S
+    )
+    settle_s: float = setting(
+        20.0,
+        "A new leader watches for so long before it decides: every broker reports its heaviest bundles within 15 s.",
+        ge=0,
+        le=DAY_S,
+    )
+    splitting: bool = setting(
+        True,
+        "Whether this broker splits bundles of its own that are too big.",
+        pip_192="loadBalancerAutoBundleSplitEnabled",
+    )
+    split_interval_s: float = setting(
+        60.0, "Time between two looks for bundles to split.", pip_192="(each report)", ge=0.2, le=DAY_S
+    )
+    move_timeout_s: float = setting(
+        120.0,
+        "A move that is not done by then counts as failed; its load is no longer booked.",
+        pip_192="namespaceBundleUnloadingTimeoutMs",
+        ge=1,
+        le=DAY_S,
+    )
+    move_memory_s: float = setting(
+        1_800.0, "For so long a strategy is told that a bundle or broker took part in a move.", ge=1, le=DAY_S
+    )
+    moves_at_once: int = setting(8, "Moves of one decision that are under way at the same time.", ge=1, le=10_000)
+    budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What may be on its way at once.")
+    placement_refresh_s: float = setting(
+        1.0, "Age at which the loads that placements go by are taken anew.", ge=0.02, le=60
+    )
+    leader_wait_s: float = setting(
+        3.0,
+        "Modular manager: if the leader has not placed a bundle by then, this broker does; lookups do not hang on one process.",
+        ge=0.1,
+        le=600,
+    )
+    debug_scores: bool = setting(False, "Log every score of every decision.", pip_192="loadBalancerDebugModeEnabled")
+    restart_wait_s: float = setting(
+        1.0,
+        "A duty of this extension that fails begins again after so long, doubled each time up to a minute.",
+        ge=0.01,
+        le=60,
+    )
+    load: LoadSettings = Field(default_factory=LoadSettings, description="Load data.")
