@@ -6,8 +6,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from statechannel.core.bundle import parse_key
-from statechannel.core.codec import COLD_START_KEY
-from statechannel.core.cold_start import cold_starter
+from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
+from statechannel.core.cold_start import Mark, decode_mark
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import Verdict
 from statechannel.sim.misleading import misleading
@@ -41,6 +41,7 @@ class Checks:
         self.operations: dict[str, int] = {}
         self.presence = PresenceChecks(world)
         self._old_history: set[tuple[str, int]] = set()
+        self._marks: set[tuple[int, int]] = set()  # partition and offset of those that count
         self._assumed: dict[tuple[str, int], Truth] = {}  # by incarnation and partition, until the mark is in the log
 
     def appended(self, who: str, record: RecordRead) -> None:
@@ -125,7 +126,9 @@ class Checks:
         replica = process.engine.replicas[record.partition]
         place = (process.name, record.partition)
         if not replica.caught_up:
-            self._since_full.pop(place, None)
+            was_caught_up = self._since_full.pop(place, None) is not None
+            if was_caught_up and record.key == COLD_START_KEY and (record.partition, record.offset) not in self._marks:
+                raise Violation("mark", f"{process.name} starts over at {record.offset} for a mark that is void")
             if replica.phase in (Phase.START_OVER, Phase.READING):
                 self._old_history.discard(place)
             return
@@ -172,8 +175,15 @@ class Checks:
     def _marked(self, record: RecordRead) -> None:
         """A cold start counts from its mark on; whoever judged on until then has to start over there."""
         world = self._world
-        starter = cold_starter(record.value)
-        assumed = self._assumed.pop((starter or "", record.partition), None)
+        mark = decode_mark(record.value)
+        if mark is None:
+            return
+        if self._is_void(mark, record):
+            world.trace.count("marks that are void")
+            return
+        self._marks.add((record.partition, record.offset))
+        starter = mark.writer
+        assumed = self._assumed.pop((starter, record.partition), None)
         if assumed is None:
             return
         world.trace.count("cold starts that changed the truth")
@@ -182,6 +192,21 @@ class Checks:
         world.truths[record.partition] = assumed
         others = (other.name for other in world.alive() if other.incarnation != starter)
         self._old_history |= {(name, record.partition) for name in others}
+
+    def _is_void(self, mark: Mark, record: RecordRead) -> bool:
+        """Somebody else knew the history between what the mark's writer had read and the mark."""
+        partition = record.partition
+        for entry in self._world.logs[partition].entries[max(0, mark.through + 1) : record.offset]:
+            word = None
+            if entry.key == HEARTBEAT_KEY:
+                heartbeat = decode_heartbeat(entry.value)
+                word = heartbeat.incarnation if heartbeat is not None else None
+            elif (partition, entry.offset) in self._marks:
+                other = decode_mark(entry.value)
+                word = other.writer if other is not None else None
+            if word not in (None, mark.writer):
+                return True
+        return False
 
     def cold_start_abandoned(self, process: Process, partition: int) -> None:
         """What was assumed is not the truth."""
