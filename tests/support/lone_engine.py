@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 
@@ -10,6 +11,7 @@ from statechannel.core.effects import Append, Effect, Emit, RestartReading, Stan
 from statechannel.core.engine import Engine
 from statechannel.core.inputs import (
     Appended,
+    AppendFailed,
     Input,
     LeadershipChanged,
     Now,
@@ -32,15 +34,17 @@ class LoneEngine:
         channel: Key, value and log time of every record; the offset is the index.
         first: Offset of the first record that is left.
         held: Appends to the channel that are on their way while `hold` is set.
+        fail: The error that is reported of an append instead of its landing, if any.
         restarts: How often it began to read anew.
     """
 
-    def __init__(self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, **config: float) -> None:
+    def __init__(self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, **config: Any) -> None:
         self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000), EngineConfig(**config))
         self.channel = list(channel)
         self.first = first
         self.held: list[Append] = []
         self.hold = False
+        self.fail: Callable[[Append], AppendFailed | None] = lambda _: None
         self.restarts = 0
         self.events: list[str] = []
         self._registry: list[tuple[int, bytes]] = []
@@ -149,6 +153,10 @@ class LoneEngine:
                 pass
 
     def _land(self, append: Append) -> None:
+        failed = self.fail(append)
+        if failed is not None:
+            self._inputs.append(failed)
+            return
         self.channel.append((append.key, append.value, self._ms()))
         self._inputs.append(Appended(append.token, len(self.channel) - 1, 1))
 
@@ -161,9 +169,9 @@ class LoneEngine:
                 else:
                     self._step(event)
             elif self._heard < len(self._registry):
-                timestamp_ms, value = self._registry[self._heard]
+                heard_ms, member = self._registry[self._heard]
                 self._heard += 1
-                self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, timestamp_ms, b"member", value))
+                self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, heard_ms, b"member", member))
             elif self._position < len(self.channel):
                 key, value, timestamp_ms = self.channel[self._position]
                 self._position += 1

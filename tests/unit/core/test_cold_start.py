@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from statechannel.core import codec
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.inputs import AppendFailed, RecordRead, Topic
 from statechannel.core.replica import Phase, Replica
 from tests.support.lone_engine import LoneEngine
 
@@ -229,3 +229,47 @@ def test_a_mark_in_a_portion_counts():
     alone.run(3)
     alone.put_portion([(KEY, mark("b-1", len(alone.channel) - 1))])
     assert alone.restarts == 1
+
+
+@pytest.mark.parametrize("never_written", [True, False])
+@pytest.mark.parametrize("key", [NAMESPACE, KEY])
+def test_it_goes_on_after_appends_that_fail(key, never_written):
+    alone = LoneEngine(CLEANED, first=1, unknown_limit_s=5.0)
+    failures = []
+
+    def fail(append):
+        if append.key != key or len(failures) == 3:
+            return None
+        failures.append(append)
+        return AppendFailed(append.token, "no", 1, never_written=never_written)
+
+    alone.fail = fail
+    alone.run(60)
+    assert len(failures) == 3
+    assert alone.engine.caught_up
+    assert len(alone.written(KEY)) == 1
+
+
+def test_its_asserts_wait_for_room():
+    alone = LoneEngine([*CLEANED, *[(b"t/n%d" % number, b"junk", 2) for number in range(9)]], first=1, pending_max=3)
+    alone.run(30)
+    assert alone.engine.caught_up
+
+
+def test_a_newer_format_among_what_was_kept_aside_stops_it():
+    alone = LoneEngine(CLEANED, first=1)
+    alone.run(5)
+    alone.put(b"t/n", b'{"format":2}')
+    alone.run(30)
+    assert alone.engine.replicas[0].phase is Phase.STOPPED
+    assert not alone.written(KEY)
+
+
+@pytest.mark.parametrize(
+    "value", [None, b"", b"{", b"7", b"{}", b'{"through":1}', b'{"through":1,"by":{"incarnation":7}}']
+)
+def test_what_is_no_mark_changes_nothing(value):
+    alone = LoneEngine(WHOLE)
+    alone.run(3)
+    alone.put(KEY, value)
+    assert alone.engine.caught_up
