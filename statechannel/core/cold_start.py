@@ -53,13 +53,6 @@ class Mark(NamedTuple):
     through: int
 
 
-class _Word(NamedTuple):
-    """Somebody's word that it knows the history of a partition: a heartbeat, or a mark that counts."""
-
-    offset: int
-    writer: str
-
-
 class ColdStart:
     """Decides whether a cold start is due, and carries it out key by key.
 
@@ -76,25 +69,28 @@ class ColdStart:
         self._waiting_since_s: float | None = None
         # Log time of others' marks, by partition and writer, until we know whether those are members.
         self._doubtful: dict[int, dict[str, int]] = {}
-        self._words: dict[int, tuple[_Word, ...]] = {}
+        # Offset of the newest word of somebody who knows the history of a partition: a heartbeat, or a mark that counts.
+        self._word: dict[int, int] = {}
         self.standing = False
 
     def heartbeat_read(self, partition: int, writer: str, offset: int) -> None:
         """A caught-up member lives where this process waits, or takes its own view for the truth: join on its word."""
-        self._note(partition, _Word(offset, writer))
-        if writer == self._engine.identity.incarnation or offset < self._engine.replicas[partition].end_offset:
+        self._note(partition, offset)
+        if offset < self._engine.replicas[partition].end_offset:
             return
         if partition in self.running:
+            # Its own one, too: that was on its way since it was caught up, and others will see it where it is.
             self._engine.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
-        elif self._engine.replicas[partition].phase is Phase.WAITING:
+        elif writer != self._engine.identity.incarnation and self._engine.replicas[partition].phase is Phase.WAITING:
             self._waiting_since_s = None
             self.standing = False
 
     def read(self, event: RecordRead) -> None:
         """Somebody took what it read for the truth: who judged on has another history, and joins that one.
 
-        A mark is void where somebody else gave its word between the offset that the mark's writer had read and the mark:
-        the log alone says so, and a cold start that was given up while its mark was on its way overturns nothing.
+        A mark is void where anybody gave its word between the offset that the mark's writer had read and the mark: the log
+        alone says so, and neither a cold start that was given up while its mark was on its way nor a late copy of an old
+        mark overturns anything.
 
         A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member. This
         process may have read the channel further than the registry: until that is settled it does not act here.
@@ -103,9 +99,9 @@ class ColdStart:
         mark = decode_mark(event.value)
         if mark is None:
             return
-        void = any(word.writer != mark.writer and word.offset > mark.through for word in self._words.get(partition, ()))
+        void = self._word.get(partition, -1) > mark.through
         if not void:
-            self._note(partition, _Word(event.offset, mark.writer))
+            self._note(partition, event.offset)
         if not engine.replicas[partition].caught_up:
             return
         if mark.writer == engine.identity.incarnation:
@@ -119,11 +115,8 @@ class ColdStart:
             remember(marks, mark.writer, event.timestamp_ms, engine.config.remembered_max)
             self._judge_marks()
 
-    def _note(self, partition: int, word: _Word) -> None:
-        """Keep the newest word of each of two writers: enough to know of any writer the newest word of another."""
-        words = sorted((word, *self._words.get(partition, ())), reverse=True)
-        newest = words[0]
-        self._words[partition] = (newest, *[one for one in words if one.writer != newest.writer][:1])
+    def _note(self, partition: int, offset: int) -> None:
+        self._word[partition] = max(offset, self._word.get(partition, -1))
 
     def settled(self, partition: int) -> bool:
         """Whether the history of a partition is beyond doubt: no cold start under way, no mark of unknown origin."""

@@ -208,19 +208,14 @@ class Checks:
         self._old_history |= {(name, record.partition) for name in others}
 
     def _is_void(self, mark: Mark, record: RecordRead) -> bool:
-        """Somebody else knew the history between what the mark's writer had read and the mark."""
+        """Somebody knew the history between what the mark's writer had read and the mark."""
         partition = record.partition
-        for entry in self._world.logs[partition].entries[max(0, mark.through + 1) : record.offset]:
-            word = None
-            if entry.key == HEARTBEAT_KEY:
-                heartbeat = decode_heartbeat(entry.value)
-                word = heartbeat.incarnation if heartbeat is not None else None
-            elif (partition, entry.offset) in self._marks:
-                other = decode_mark(entry.value)
-                word = other.writer if other is not None else None
-            if word not in (None, mark.writer):
-                return True
-        return False
+        return any(
+            decode_heartbeat(entry.value) is not None
+            if entry.key == HEARTBEAT_KEY
+            else (partition, entry.offset) in self._marks
+            for entry in self._world.logs[partition].entries[max(0, mark.through + 1) : record.offset]
+        )
 
     def cold_start_abandoned(self, process: Process, partition: int) -> None:
         """What was assumed is not the truth."""
