@@ -134,7 +134,7 @@ class StateChannel:
             broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`).
             hooks: What the broker wants to be told.
             listeners: URL by protocol name, as told to clients.
-            properties: Free text by name, shown in the registry.
+            properties: Free text by name, shown in the registry; with the listeners 8 KiB as JSON at most.
             persistent: Serves persistent topics.
             non_persistent: Serves non-persistent topics.
             create_topics: Create the topics of the channel where they are missing.

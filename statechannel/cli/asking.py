@@ -18,7 +18,7 @@ from statechannel.cli.hints import hint_for
 from statechannel.cli.kafka_wait import naming_address
 from statechannel.cli.live_log import describe_topic, now_ms, open_tail
 from statechannel.cli.output import duration, say, waiting
-from statechannel.cli.registry import heard_meanwhile, read_registry
+from statechannel.cli.registry import read_registry
 from statechannel.core.commands import NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.core.inputs import Topic
 from statechannel.kafka.tail import append_and_wait
@@ -90,17 +90,10 @@ def ask(
 
 
 def _absence(connection: Connection, *, listen: bool) -> str:
-    """Says that no broker is alive, and who was heard last; empty where one is.
-
-    A skew between Kafka's clock and ours looks like silence, so whoever was heard a minute ago gets time for a heartbeat.
-    """
-    registry = read_registry(connection)
+    """Says that no broker is alive, and who was heard last; empty where one is."""
+    registry = read_registry(connection, listen=listen)
     if registry.members.alive:
         return ""
-    if listen and registry.members.lost and heard_meanwhile(connection, 2 * connection.settings.membership.interval_s):
-        return ""
-    if not registry.members.lost:
-        registry = read_registry(connection, all_of_it=True)
     last = registry.last_lost
     if last is None:
         return "no broker is alive, and the registry has no trace of any"

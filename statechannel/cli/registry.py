@@ -1,15 +1,18 @@
-"""Who is in the cluster, for commands that have not joined: the newest part of the registry topic, folded once."""
+"""Who is in the cluster, for commands that have not joined: a fold of the registry topic, as of now."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from statechannel.cli.connection import Connection
 from statechannel.cli.kafka_wait import told_if_slow
 from statechannel.cli.live_log import now_ms, open_tail
-from statechannel.core.inputs import Topic
+from statechannel.cli.output import waiting
+from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.membership import Lost, Member, Membership, decode_member
+from statechannel.kafka.tail import PartitionTail
 
 _LEAST_WINDOW_S = 60.0
 
@@ -19,12 +22,14 @@ class Registry:
     """The members as of now.
 
     Attributes:
-        members: Those heard within the expiry, and those lost within the window read.
-        read_at_ms: Wall clock of this reading; ages are reckoned from it.
+        members: Those heard within the expiry, and those lost within the last minute.
+        read_at_ms: Time of this reading, by our clock or, where it was heard, by Kafka's; ages are reckoned from it.
+        last_lost: The member that was heard last, of those that are not heard any more, however long ago.
     """
 
     members: Membership
     read_at_ms: int
+    last_lost: Lost | None
 
     @property
     def leader(self) -> Member | None:
@@ -38,44 +43,87 @@ class Registry:
             return "alive"
         return "lost" if broker in self.members.lost else "unknown"
 
-    @property
-    def last_lost(self) -> Lost | None:
-        """The member that was heard last, of those that are not heard any more."""
-        return max(self.members.lost.values(), key=lambda lost: lost.last_heard_ms, default=None)
 
+def read_registry(connection: Connection, *, listen: bool = True) -> Registry:
+    """Fold the heartbeats that the topic has: those of the last minute, where they show that anybody is alive.
 
-def read_registry(connection: Connection, *, all_of_it: bool = False) -> Registry:
-    """Fold the newest heartbeats. Two clocks meet here, ours and Kafka's: a skew counts as age.
+    Two clocks meet here, ours and Kafka's, and where ours is ahead everybody looks dead. So before nobody is said to be
+    alive, the whole topic is read (an hour), and whoever fell silent without a goodbye gets two intervals for a
+    heartbeat; with it comes Kafka's own time.
 
     Args:
         connection: Where.
-        all_of_it: Read what the topic still has (an hour), not only the last minute.
+        listen: False: take our clock for right, and be quick.
     """
-    expiry_s = connection.settings.membership.expiry_s
-    members = Membership(expiry_s)
-    read_at_ms = now_ms()
-    from_ms = None if all_of_it else read_at_ms - int(max(_LEAST_WINDOW_S, 5 * expiry_s) * 1_000)
-    newest_ms = 0
+    membership = connection.settings.membership
+    window_ms = int(max(_LEAST_WINDOW_S, 5 * membership.expiry_s) * 1_000)
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
         with told_if_slow(connection):
-            span = tail.span(from_time_ms=from_ms)
-        for record in tail.records(span):
-            newest_ms = max(newest_ms, record.timestamp_ms)
+            span = tail.span(from_time_ms=now_ms() - window_ms)
+        fold = _Fold(membership.expiry_s)
+        fold.take(tail.records(span))
+        if not fold.anybody:
+            span = tail.span()
+            fold = _Fold(membership.expiry_s)
+            fold.take(tail.records(span))
+            if listen and fold.silent and not fold.anybody:
+                fold.listen(tail, span.end, 2 * membership.interval_s)
+    return fold.registry(window_ms)
+
+
+class _Fold:
+    """The members by the log's own times; nobody expires before it is known how late it is."""
+
+    def __init__(self, expiry_s: float) -> None:
+        self._members = Membership(expiry_s)
+        self._newest_ms = 0
+        self._log_time_ms: int | None = None
+
+    @property
+    def _now_ms(self) -> int:
+        """Kafka's time if it was heard, else ours; never before the newest record."""
+        return max(now_ms() if self._log_time_ms is None else self._log_time_ms, self._newest_ms)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the topic has anybody who did not say goodbye."""
+        return bool(self._members.alive)
+
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody was heard within the expiry."""
+        oldest_ms = self._now_ms - self._members.expiry_s * 1_000
+        return any(member.heard_at_ms >= oldest_ms for member in self._members.alive.values())
+
+    def take(self, records: Iterable[RecordRead]) -> bool:
+        """Take records in; whether there was a heartbeat among them that is no goodbye."""
+        beaten = False
+        for record in records:
+            self._newest_ms = max(self._newest_ms, record.timestamp_ms)
             info = decode_member(record.value)
             if info is not None:
-                members.heard(record.timestamp_ms / 1_000, record.offset, record.timestamp_ms, info)
-    read_at_ms = max(now_ms(), newest_ms)
-    members.expire(read_at_ms / 1_000, keep="")
-    return Registry(members, read_at_ms)
+                at_ms = record.timestamp_ms
+                self._members.heard(at_ms / 1_000, record.offset, at_ms, info)
+                beaten = beaten or info.get("leaving") is not True
+        return beaten
 
+    def listen(self, tail: PartitionTail, start: int, listen_s: float) -> None:
+        """Wait for a heartbeat: the log time of what is written now is Kafka's time now."""
+        ends_s = time.monotonic() + listen_s
+        with waiting("listening for heartbeats", listen_s) as told:
+            for batch in tail.follow(start, stop=lambda: time.monotonic() > ends_s):
+                told("")
+                beaten = self.take(batch)
+                if batch:
+                    self._log_time_ms = batch[-1].timestamp_ms
+                if beaten:
+                    return
 
-def heard_meanwhile(connection: Connection, listen_s: float) -> bool:
-    """Whether any broker writes a heartbeat while we listen: no clock is compared."""
-    ends_s = time.monotonic() + listen_s
-    with open_tail(connection, Topic.REGISTRY, 0) as tail:
-        for batch in tail.follow(tail.span().end, stop=lambda: time.monotonic() > ends_s):
-            for record in batch:
-                info = decode_member(record.value)
-                if info is not None and info.get("leaving") is not True:
-                    return True
-    return False
+    def registry(self, window_ms: int) -> Registry:
+        """The members as of now."""
+        members, read_at_ms = self._members, self._now_ms
+        members.expire(read_at_ms / 1_000, keep="")
+        last = max(members.lost.values(), key=lambda lost: lost.last_heard_ms, default=None)
+        lately = {k: lost for k, lost in members.lost.items() if lost.last_heard_ms >= read_at_ms - window_ms}
+        members.lost = lately
+        return Registry(members, read_at_ms, last)

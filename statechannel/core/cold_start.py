@@ -11,6 +11,7 @@ import orjson
 from statechannel.core import codec
 from statechannel.core.bundle import parse_key
 from statechannel.core.keys import KeyState
+from statechannel.core.membership import Member, remember
 from statechannel.core.proposals import Result, Status
 from statechannel.core.replica import Phase
 
@@ -40,9 +41,16 @@ class Run:
     marked: bool = False
 
 
-class _Mark(NamedTuple):
+class Mark(NamedTuple):
+    """What a `!cold-start` record says.
+
+    Attributes:
+        writer: Incarnation of the process that took its view for the truth.
+        through: Offset through which it had read the partition then.
+    """
+
     writer: str
-    timestamp_ms: int
+    through: int
 
 
 class ColdStart:
@@ -59,33 +67,56 @@ class ColdStart:
         self._engine = engine
         self.running: dict[int, Run] = {}
         self._waiting_since_s: float | None = None
-        self._doubtful: dict[int, _Mark] = {}  # of somebody else, by partition, until we know whether it is a member
+        # Log time of others' marks, by partition and writer, until we know whether those are members.
+        self._doubtful: dict[int, dict[str, int]] = {}
+        # Offset of the newest word of somebody who knows the history of a partition: a heartbeat, or a mark that counts.
+        self._word: dict[int, int] = {}
         self.standing = False
 
-    def heartbeat_read(self, partition: int) -> None:
+    def heartbeat_read(self, partition: int, writer: str, offset: int) -> None:
         """A caught-up member lives where this process waits, or takes its own view for the truth: join on its word."""
+        self._note(partition, offset)
+        if offset < self._engine.replicas[partition].end_offset:
+            return
         if partition in self.running:
+            # Its own one, too: that was on its way since it was caught up, and others will see it where it is.
             self._engine.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
-        elif self._engine.replicas[partition].phase is Phase.WAITING:
+        elif writer != self._engine.identity.incarnation and self._engine.replicas[partition].phase is Phase.WAITING:
             self._waiting_since_s = None
             self.standing = False
 
     def read(self, event: RecordRead) -> None:
         """Somebody took what it read for the truth: who judged on has another history, and joins that one.
 
+        A mark is void where anybody gave its word between the offset that the mark's writer had read and the mark: the log
+        alone says so, and neither a cold start that was given up while its mark was on its way nor a late copy of an old
+        mark overturns anything.
+
         A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member. This
         process may have read the channel further than the registry: until that is settled it does not act here.
         """
-        engine = self._engine
-        if not engine.replicas[event.partition].caught_up:
+        engine, partition = self._engine, event.partition
+        mark = decode_mark(event.value)
+        if mark is None:
             return
-        writer = cold_starter(event.value)
-        if writer == engine.identity.incarnation:
-            if event.partition in self.running and self.running[event.partition].marked:
-                self._end(event.partition)
-        elif writer is not None:
-            self._doubtful[event.partition] = _Mark(writer, event.timestamp_ms)
+        void = self._word.get(partition, -1) > mark.through
+        if not void:
+            self._note(partition, event.offset)
+        if not engine.replicas[partition].caught_up:
+            return
+        if mark.writer == engine.identity.incarnation:
+            run = self.running.get(partition)
+            if run is not None and void:
+                engine.start_over(partition, "somebody else's word came before the mark of this cold start")
+            elif run is not None and run.marked:
+                self._end(partition)
+        elif not void:
+            marks = self._doubtful.setdefault(partition, {})
+            remember(marks, mark.writer, event.timestamp_ms, engine.config.remembered_max)
             self._judge_marks()
+
+    def _note(self, partition: int, offset: int) -> None:
+        self._word[partition] = max(offset, self._word.get(partition, -1))
 
     def settled(self, partition: int) -> bool:
         """Whether the history of a partition is beyond doubt: no cold start under way, no mark of unknown origin."""
@@ -97,16 +128,27 @@ class ColdStart:
         return bool(self.running or self._doubtful)
 
     def _judge_marks(self) -> None:
-        """Start over where another member started cold; a mark of somebody whom the registry does not know is junk."""
-        presence = self._engine.presence
-        for partition, mark in list(self._doubtful.items()):
-            if presence.members.knows(mark.writer):
-                why = f"process {mark.writer} took what it read for the truth (cold start)"
-                self._engine.start_over(partition, why)
-            elif presence.newest_ms >= mark.timestamp_ms + _REGISTRY_SLACK_MS:
+        """Start over where another member started cold; a mark of somebody whom the registry does not know is junk.
+
+        Who starts cold was registered for its whole wait before that, which is no shorter than this process's own would be:
+        a registry read to there tells of it.
+        """
+        engine = self._engine
+        presence = engine.presence
+        waited_ms = min(engine.config.cold_start_after_s, engine.config.member_expiry_s) * 1000
+        for partition, marks in list(self._doubtful.items()):
+            known = next((writer for writer in marks if presence.members.knows(writer)), None)
+            if known is not None:
+                engine.start_over(partition, f"process {known} took what it read for the truth (cold start)")
+                continue
+            for writer, timestamp_ms in list(marks.items()):
+                if presence.newest_ms >= timestamp_ms - waited_ms + _REGISTRY_SLACK_MS:
+                    del marks[writer]
+            if not marks:
                 del self._doubtful[partition]
-                self._engine.joined(self._engine.replicas[partition])
-                self._engine.caught_up_changed()
+                if self.settled(partition):
+                    engine.joined(engine.replicas[partition])
+                    engine.caught_up_changed()
 
     def due(self) -> bool:
         """Whether nobody is caught up, nobody vouched for the log for long enough, and this process waits for it."""
@@ -138,6 +180,8 @@ class ColdStart:
                 continue
             through = replica.applied
             names = replica.assume()[::-1]
+            # What is on its way from an earlier view must not take the places that the asserts need.
+            engine.proposals.view_replaced(replica.partition)
             if not replica.caught_up:  # a newer format was among what was kept aside
                 engine.phase_changed(replica, Phase.WAITING)
                 continue
@@ -162,7 +206,7 @@ class ColdStart:
                 run.on_their_way.discard(name)
                 run.todo.append(name)
                 break
-        if run.todo or run.on_their_way or run.marked or not engine.may_write:
+        if run.todo or run.on_their_way or run.marked or not self._may_mark(partition):
             return
         identity = engine.identity
         by = {"broker": identity.broker, "incarnation": identity.incarnation}
@@ -171,12 +215,26 @@ class ColdStart:
             partition, codec.COLD_START_KEY, {"through": run.through, "by": by}, failed=lambda: _not_marked(run)
         )
 
+    def _may_mark(self, partition: int) -> bool:
+        """The last look before this view becomes the one history."""
+        engine = self._engine
+        if any(member.caught_up for member in self._others()):
+            engine.start_over(partition, "the registry tells of a caught-up member: no cold start, join on its word")
+            return False
+        return engine.presence.leading and engine.may_write and partition not in self._doubtful
+
+    def _others(self) -> list[Member]:
+        presence = self._engine.presence
+        own = self._engine.identity.incarnation
+        return [member for member in presence.members.alive.values() if member.incarnation != own]
+
     def _end(self, partition: int) -> None:
         """The mark is in the log: from here on this view is the one history, and is acted on."""
         engine = self._engine
         run = self.running.pop(partition)
         engine.emit("cold-start.ended", partition=partition, through=run.through)
-        engine.joined(engine.replicas[partition])
+        if self.settled(partition):
+            engine.joined(engine.replicas[partition])
         if not self.running:
             self.standing = False
             engine.caught_up_changed()
@@ -204,12 +262,14 @@ def _not_marked(run: Run) -> None:
     run.marked = False  # perhaps it is in the log all the same: a second mark says nothing new
 
 
-def cold_starter(value: bytes | None) -> str | None:
-    """Incarnation that wrote a `!cold-start` record; None for whatever is not one."""
+def decode_mark(value: bytes | None) -> Mark | None:
+    """What a `!cold-start` record says; None for whatever is not one."""
     try:
         loaded = orjson.loads(value or b"")
     except orjson.JSONDecodeError:
         return None
-    writer = loaded.get("by") if isinstance(loaded, dict) else None
+    if not isinstance(loaded, dict) or type(loaded.get("through")) is not int:
+        return None
+    writer = loaded.get("by")
     incarnation = writer.get("incarnation") if isinstance(writer, dict) else None
-    return incarnation if codec.is_broker_id(incarnation) else None
+    return Mark(incarnation, loaded["through"]) if codec.is_broker_id(incarnation) else None

@@ -405,11 +405,10 @@ class Engine:
     def _control_read(self, event: RecordRead) -> None:
         if event.key == codec.HEARTBEAT_KEY:
             heartbeat = codec.decode_heartbeat(event.value)
-            replica = self.replicas[event.partition]
-            if heartbeat is not None and event.offset >= replica.end_offset:
-                self.duties.heartbeat_read(event.partition)
-                if heartbeat.incarnation != self.identity.incarnation:
-                    self.cold_start.heartbeat_read(event.partition)
+            if heartbeat is not None:
+                if event.offset >= self.replicas[event.partition].end_offset:
+                    self.duties.heartbeat_read(event.partition)
+                self.cold_start.heartbeat_read(event.partition, heartbeat.incarnation, event.offset)
         elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
             self.closing_marks.read(event.key, event.value, event.offset, event.timestamp_ms)
 

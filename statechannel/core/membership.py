@@ -118,13 +118,13 @@ class Membership:
         """Whether another process under a member's id takes its place; the same for every reader of the registry.
 
         One that was read back (`since`) has proved that nobody was in its way: of two such the later one counts, also for
-        a reader that did not see them come. One that has not gives way to whoever is heard, by the log's own times.
+        a reader that did not see them come. One that has not gives way to whoever is heard, by the log's own times; also
+        if it takes over, since its record may be a late one of a process that has ended.
         """
         since = info["since"]
         if since >= 0:
             return bool(since > max(member.since, -1 if member.since >= 0 else member.first_offset))
-        silent_ms = timestamp_ms - member.heard_at_ms
-        return bool(silent_ms >= self.expiry_s * 1000 or info.get("take_over") is True)
+        return timestamp_ms - member.heard_at_ms >= self.expiry_s * 1000
 
     def rank(self, broker: str) -> int:
         """Place of a broker among the caught-up members: who steps in first where no leader does."""

@@ -14,6 +14,7 @@ import orjson
 from statechannel.core.codec import (
     BRACE,
     BUNDLE_STATES_BY_NAME,
+    COLD_START_KEY,
     ID,
     MAX_DEPTH,
     MAX_INT,
@@ -42,7 +43,8 @@ def read_many(view: View, records: Iterable[RecordRead], position: int, end: int
     """Take in records from `position` as `View.read` would, for as long as they have no gap and lie below `end`.
 
     Returns:
-        The next position: of the first record that was not taken in. A record in a newer format is not.
+        The next position: of the first record that was not taken in. A record in a newer format is not, nor is the mark
+        of a cold start.
     """
     read, held, open_debts, writers = view.read, view.keys.get, view.ledger.open, view.writers
     place, note = view.place, view.note
@@ -91,6 +93,8 @@ def read_many(view: View, records: Iterable[RecordRead], position: int, end: int
                     continue
             except (KeyError, TypeError, ValueError):
                 pass  # not a plain move: `View.read` finds the word for it
+        if name == COLD_START_KEY:
+            break  # what follows was judged by another view than this one
         if read(offset, name, value).verdict is _UNSUPPORTED:
             break
         position += 1

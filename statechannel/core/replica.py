@@ -32,7 +32,8 @@ class Phase(StrEnum):
 class Replica:
     """Reader of one partition.
 
-    A log without gaps from offset 0 is judged strictly from the start; at the first gap the reader starts over leniently.
+    A log without gaps from offset 0 is judged strictly from the start; at the first gap, or where somebody started cold,
+    the reader starts over leniently.
 
     Attributes:
         view: Accepted state; only to be believed while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
@@ -100,6 +101,11 @@ class Replica:
             self._break(f"offset {record.offset} follows offset {self.position - 1}")
             return None
         if record.offset > self.position and not self._gap(record.offset):
+            return None
+        if self._joiner is None and record.key == codec.COLD_START_KEY:
+            self._start_over(
+                f"offset {record.offset} tells of a cold start: what follows was judged by the view of its writer"
+            )
             return None
         self.position = record.offset + 1
         self.timestamp_ms = record.timestamp_ms

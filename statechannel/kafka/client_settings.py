@@ -147,6 +147,8 @@ class ClientTuning:
             after this long.
         producer_queue_records: Records that may wait in the producer before appends are refused.
         fetch_queue_kib: Bytes, in KiB, that the consumer may fetch ahead of its reader.
+        topic_grace_s: For so long a topic that a broker says it does not know is asked for again,
+            where it is known to exist: the brokers of a cluster hear of a new one one by one.
     """
 
     delivery_timeout_ms: int = 30_000
@@ -154,6 +156,7 @@ class ClientTuning:
     session_timeout_ms: int = 6_000
     producer_queue_records: int = 100_000
     fetch_queue_kib: int = 16_384
+    topic_grace_s: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,18 @@ _AWAY = frozenset(
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError._WAIT_CACHE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
 _DENIED = frozenset(
@@ -128,6 +140,15 @@ def is_topic_missing(problem: BaseException | KafkaError) -> bool:
     """Whether the cluster said that the topic (or the partition) does not exist."""
     error = kafka_error_of(problem)
     return error is not None and error.code() in _NO_TOPIC
+
+
+def is_transient(problem: BaseException | KafkaError) -> bool:
+    """Whether it may pass by itself: nobody answered, or whoever did is not (yet) the one to ask.
+
+    The library's own `KafkaError.retriable` says so only of transactions.
+    """
+    error = kafka_error_of(problem)
+    return error is not None and error.code() in _AWAY
 
 
 def is_access_denied(problem: BaseException | KafkaError) -> bool:

@@ -31,6 +31,7 @@ def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientS
             session_timeout_ms=kafka.session_timeout_ms,
             producer_queue_records=kafka.producer_queue_records,
             fetch_queue_kib=kafka.fetch_queue_kib,
+            topic_grace_s=kafka.topic_grace_s,
         ),
     )
 

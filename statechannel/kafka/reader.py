@@ -62,6 +62,7 @@ class _Partition:
     position: int = 0
     detail: str = ""
     doubted_s: float = 0.0
+    missing_s: float | None = None
 
     @property
     def place(self) -> Place:
@@ -204,13 +205,24 @@ class LogReader:
             found = self._consumer.get_watermark_offsets(place, timeout=_WATERMARKS_S)
         except KafkaException as error:
             if is_topic_missing(error):
-                self._break(partition, f"topic {partition.name} does not exist")
+                self._miss(partition)
                 return None
             found = None
+        partition.missing_s = None
         self._set_available(available=found is not None)
         if found is None:
             self._stopping.wait(self._tuning.poll_s)
         return found
+
+    def _miss(self, partition: _Partition) -> None:
+        """A broker does not know the topic: it may not have heard of it yet, so not the first such answer counts."""
+        now_s = time.monotonic()
+        partition.missing_s = now_s if partition.missing_s is None else partition.missing_s
+        if now_s - partition.missing_s >= self._settings.tuning.topic_grace_s:
+            partition.missing_s = None
+            self._break(partition, f"topic {partition.name} does not exist")
+        else:
+            self._stopping.wait(self._tuning.poll_s)
 
     def _open(self, partition: _Partition) -> None:
         marks = self._watermarks(partition)

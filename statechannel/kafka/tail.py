@@ -13,8 +13,12 @@ from statechannel.core.inputs import RecordRead
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaUnavailableError,
+    is_topic_missing,
+    is_transient,
+    kafka_error_of,
     translate,
 )
+from statechannel.kafka.patience import ask_patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +75,7 @@ class PartitionTail:
         self._place = (name, partition)
         self._timeout_s = timeout_s
         self._error: KafkaError | None = None
+        self._unknown = False
         config = {**settings.consumer_config(group_id), "error_cb": self._on_error}
         self._consumer = _translated(settings, "making the consumer", lambda: Consumer(config))
 
@@ -91,18 +96,22 @@ class PartitionTail:
             start: First offset wanted; ignored when a time is given.
             from_time_ms: Begin with the first record that the log took at this time or later.
         """
-        low, high = self._ask(
-            "asking for the end of",
-            lambda: self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=self._timeout_s),
-        )
+        low, high = self._ask("asking for the end of", self._watermarks)
         if from_time_ms is not None:
-            wanted = TopicPartition(*self._place, from_time_ms)
-            found = self._ask(
-                "looking for a time in",
-                lambda: self._consumer.offsets_for_times([wanted], timeout=self._timeout_s),
-            )
-            start = found[0].offset if found[0].offset >= 0 else high
+            found = self._ask("looking for a time in", lambda left_s: self._offset_at(from_time_ms, left_s))
+            start = found if found >= 0 else high
         return Span(low=low, start=max(low, start), end=high)
+
+    def _watermarks(self, timeout_s: float) -> tuple[int, int] | None:
+        found: tuple[int, int] | None
+        found = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)
+        return found
+
+    def _offset_at(self, time_ms: int, timeout_s: float) -> int:
+        (found,) = self._consumer.offsets_for_times([TopicPartition(*self._place, time_ms)], timeout=timeout_s)
+        if found.error is not None:  # its offset is still the time that was asked for
+            raise KafkaException(found.error)
+        return int(found.offset)
 
     def records(self, span: Span) -> Iterator[RecordRead]:
         """The records of `span` in order; offsets may have gaps.
@@ -129,20 +138,29 @@ class PartitionTail:
         if until is not None and start >= until:
             return
         self._consumer.assign([TopicPartition(*self._place, start)])
-        progress_s = time.monotonic()
+        progress_s, reached = time.monotonic(), start
         try:
             while True:
                 records, position = self._fetch(until)
+                reached = reached if position is None else position
                 if records or position is not None:
                     progress_s = time.monotonic()
                 if records or until is None:
                     yield records
                 if until is not None and position is not None and position >= until:
                     return
+                if self._unknown:
+                    self._make_sure(reached)
                 if until is not None and time.monotonic() - progress_s > self._timeout_s:
                     raise self._away("reading")
         finally:
             self._consumer.unassign()
+
+    def _make_sure(self, reached: int) -> None:
+        """A broker did not know the topic: read on if Kafka does, which the library says no second time."""
+        self._unknown = False
+        self._ask("reading", self._watermarks)
+        self._consumer.assign([TopicPartition(*self._place, reached)])
 
     def _fetch(self, until: int | None) -> tuple[list[RecordRead], int | None]:
         """Records below `until`, and the position after them if anything arrived."""
@@ -163,16 +181,21 @@ class PartitionTail:
                     records.append(_record(self._topic, self._place[1], offset, message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = offset
-            elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+            elif is_topic_missing(error):
+                self._unknown = True
+            elif not is_transient(error):
                 raise translate(error, self._doing("reading"), secrets=self._settings.secrets())
         return records, position
 
-    def _ask(self, doing: str, call: Callable[[], Any]) -> Any:
+    def _ask(self, doing: str, call: Callable[[float], Any]) -> Any:
+        grace_s = self._settings.tuning.topic_grace_s
         try:
-            answer = call()
+            answer = ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=grace_s)
         except KafkaException as error:
-            cause = self._error or error
-            raise translate(cause, self._doing(doing), secrets=self._settings.secrets()) from error
+            cause = kafka_error_of(error)
+            if self._error is not None and (cause is None or cause.code() < 0):
+                cause = self._error  # "connection refused" says more than "timed out"
+            raise translate(cause or error, self._doing(doing), secrets=self._settings.secrets()) from error
         if answer is None:
             raise self._away(doing)
         return answer

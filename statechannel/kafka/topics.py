@@ -7,9 +7,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,13 +19,15 @@ from statechannel.kafka.errors import (
     TopicMissingError,
     TopicPolicyError,
     is_topic_missing,
+    is_transient,
     kafka_error_of,
     translate,
 )
+from statechannel.kafka.patience import Answer, ask_patiently
 from statechannel.kafka.topic_policy import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from concurrent.futures import Future
 
     from confluent_kafka.admin._topic import TopicDescription
@@ -106,10 +109,26 @@ class TopicAdmin:
     def _on_error(self, error: KafkaError) -> None:
         self._last_error = error
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """The topics among `names` that exist, with all their settings."""
-        found = {n: d for n, d in self._descriptions(names).items() if d is not None}
-        settings = self._settings_of(found)
+    def describe(self, names: Collection[str], *, created: bool = False) -> dict[str, TopicInfo]:
+        """The topics among `names` that exist, with all their settings.
+
+        Args:
+            names: Topics.
+            created: All of them were created just now: brokers that do not know one are asked again for a while.
+        """
+        ends_s = time.monotonic() + self._settings.tuning.topic_grace_s
+        while True:
+            found = {n: d for n, d in self._descriptions(names).items() if d is not None}
+            settings = self._settings_of(found)
+            expected = names if created else found
+            if len(settings) == len(expected) or time.monotonic() >= ends_s:
+                return self._infos(found, settings)
+            time.sleep(_POLL_S)
+
+    @staticmethod
+    def _infos(
+        found: Mapping[str, TopicDescription], settings: Mapping[str, Mapping[str, str]]
+    ) -> dict[str, TopicInfo]:
         return {
             name: TopicInfo(
                 name=name,
@@ -123,7 +142,7 @@ class TopicAdmin:
         }
 
     def create(self, topics: ChannelTopics, *, partitions: int, replication_factor: int) -> None:
-        """Create the topics that do not exist and wait until all can be used.
+        """Create the topics that do not exist and wait until the leader of every partition answers.
 
         Idempotent; an existing topic is left as it is (`inspect` says whether it will do).
 
@@ -144,82 +163,108 @@ class TopicAdmin:
             )
             for name, policy in topics.policies.items()
         ]
-        futures = self._admin.create_topics(new, request_timeout=self._timeout_s)
+        self._patiently(lambda left_s: self._create(new, left_s))
+        self._wait_usable(topics.policies)
+
+    def _create(self, new: list[NewTopic], timeout_s: float) -> None:
+        futures = self._admin.create_topics(new, request_timeout=timeout_s)
         for name, future in futures.items():
             try:
                 self._wait(future, f"creating topic {name}")
             except _CallFailedError as failure:
                 if failure.code != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise failure.translated from None
-        self._wait_usable(topics.policies)
+                    raise
 
     def _wait_usable(self, names: Iterable[str]) -> None:
-        """Metadata may lack a topic for a moment after its creation succeeded."""
+        """Brokers hear of a new topic one by one, and of leading one of its partitions last."""
         deadline_s = time.monotonic() + self._timeout_s
         missing = list(names)
-        while missing:
+        while True:
             described = self._descriptions(missing)
-            missing = [n for n, d in described.items() if d is None or not _has_leaders(d)]
-            if missing and time.monotonic() > deadline_s:
+            led = {n: d for n, d in described.items() if d is not None and _has_leaders(d)}
+            answering = self._answering(led, max(_POLL_S, deadline_s - time.monotonic()))
+            missing = [name for name in missing if name not in answering]
+            if not missing:
+                return
+            if time.monotonic() > deadline_s:
                 raise KafkaUnavailableError(
-                    f"Topics without a leader after {self._timeout_s:g} s: {', '.join(missing)}.",
+                    f"Topics without a leader that answers after {self._timeout_s:g} s: {', '.join(missing)}.",
                     hint="Check that enough brokers of the Kafka cluster are running.",
                 )
-            if missing:
-                time.sleep(_POLL_S)
+            time.sleep(_POLL_S)
+
+    def _answering(self, topics: Mapping[str, TopicDescription], timeout_s: float) -> set[str]:
+        """Those of the topics of which every partition's leader says where it ends."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        places = {TopicPartition(n, p.id): latest for n, d in topics.items() for p in d.partitions}
+        futures = self._admin.list_offsets(places, request_timeout=timeout_s) if places else {}
+        silent: set[str] = set()
+        for place, future in futures.items():
+            try:
+                self._wait(future, f"asking for the end of {place.topic}-{place.partition}")
+            except _CallFailedError as failure:
+                if not is_transient(failure) and not is_topic_missing(failure):
+                    raise failure.translated from None
+                silent.add(place.topic)
+        return set(topics) - silent
 
     def _descriptions(self, names: Iterable[str]) -> dict[str, TopicDescription | None]:
         wanted = list(names)
-        if not wanted:
-            return {}
-        futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout_s)
+        return self._patiently(lambda left_s: self._describe_once(wanted, left_s)) if wanted else {}
+
+    def _describe_once(self, names: list[str], timeout_s: float) -> dict[str, TopicDescription | None]:
+        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
         found: dict[str, TopicDescription | None] = {}
         for name, future in futures.items():
             try:
                 found[name] = self._wait(future, f"describing topic {name}")
             except _CallFailedError as failure:
-                if not is_topic_missing(failure.cause):
-                    raise failure.translated from None
+                if not is_topic_missing(failure):
+                    raise
                 found[name] = None
         return found
 
     def _settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        if not resources:
-            return {}
-        futures = self._admin.describe_configs(resources, request_timeout=self._timeout_s)
+        return self._patiently(lambda left_s: self._settings_once(resources, left_s)) if resources else {}
+
+    def _settings_once(self, resources: list[ConfigResource], timeout_s: float) -> dict[str, dict[str, str]]:
+        futures = self._admin.describe_configs(resources, request_timeout=timeout_s)
         settings: dict[str, dict[str, str]] = {}
         for resource, future in futures.items():
             try:
                 entries = self._wait(future, f"reading the settings of topic {resource.name}")
             except _CallFailedError as failure:
-                if is_topic_missing(failure.cause):  # deleted between the two calls
+                if is_topic_missing(failure):  # deleted between the two calls
                     continue
-                raise failure.translated from None
+                raise
             settings[resource.name] = {k: e.value for k, e in entries.items() if e.value}
         return settings
+
+    def _patiently(self, call: Callable[[float], Answer]) -> Answer:
+        """Raises the error of the last try, as ours."""
+        try:
+            return ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=0.0)
+        except _CallFailedError as failure:
+            raise failure.translated from None
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
         try:
             return future.result(timeout=self._timeout_s + 5.0)
         except (KafkaException, FutureTimeoutError) as error:
             self._admin.poll(0)  # serves error_cb: "connection refused" says more than "timed out"
-            cause: BaseException | KafkaError = error
-            code = kafka_error_of(error)
-            if self._last_error is not None and (code is None or code.code() < 0):
-                cause = self._last_error
-            raise _CallFailedError(error, translate(cause, doing, secrets=self._settings.secrets())) from None
+            code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
+            cause = self._last_error if self._last_error is not None and code.code() < 0 else code
+            raise _CallFailedError(code, translate(cause, doing, secrets=self._settings.secrets())) from None
 
 
-class _CallFailedError(Exception):
+class _CallFailedError(KafkaException):
     """An admin call failed: the library's error, and ours."""
 
-    def __init__(self, cause: BaseException, translated: Exception) -> None:
-        super().__init__(str(translated))
-        self.cause = cause
+    def __init__(self, error: KafkaError, translated: Exception) -> None:
+        super().__init__(error)
         self.translated = translated
-        error = kafka_error_of(cause)
-        self.code = None if error is None else error.code()
+        self.code = error.code()
 
 
 def create_topics(
@@ -233,7 +278,8 @@ def create_topics(
     """Create what is missing, then verify all four topics; see `TopicAdmin.create`."""
     admin = TopicAdmin(settings, timeout_s=timeout_s)
     admin.create(topics, partitions=partitions, replication_factor=replication_factor)
-    return _refuse_hard(inspect(admin.describe(topics.policies), settings, topics)).topics
+    found = admin.describe(topics.policies.keys(), created=True)
+    return _refuse_hard(inspect(found, settings, topics)).topics
 
 
 def inspect_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:
@@ -243,7 +289,7 @@ def inspect_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s
         TopicMissingError: One of the topics does not exist.
     """
     admin = TopicAdmin(settings, timeout_s=timeout_s)
-    return inspect(admin.describe(topics.policies), settings, topics)
+    return inspect(admin.describe(topics.policies.keys()), settings, topics)
 
 
 def verify_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:

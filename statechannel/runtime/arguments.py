@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import orjson
 from prometheus_client import CollectorRegistry
 
 from statechannel.core import commands
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from statechannel.core.commands import Command
 
 USAGE = 2
+
+ADVERTISED_MAX_BYTES = 8 * 1024
+"""Listeners and properties of a broker together, as JSON: every heartbeat carries them, and the registry keeps an hour."""
+
 _HINT = "Correct the call; nothing was asked of the channel."
 _NUMBER = "a number of seconds, 0 or more"
 
@@ -125,6 +130,18 @@ def texts(name: str, found: object) -> None:
                 wrong_value(f"{name}[{_shown(key)}]", value, "text without lone surrogates")
 
 
+def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:
+    """What goes into every heartbeat, as large as it is there."""
+    size_bytes = len(orjson.dumps({"listeners": dict(listeners or {}), "properties": dict(properties or {})}))
+    if size_bytes > ADVERTISED_MAX_BYTES:
+        raise ArgumentValueError(
+            f"`listeners` and `properties` take {size_bytes} bytes as JSON; wanted: at most {ADVERTISED_MAX_BYTES} bytes "
+            "together, since every heartbeat of the registry carries them",
+            hint="Keep what is long elsewhere, and name the place in a property.",
+            exit_code=USAGE,
+        )
+
+
 def offsets(name: str, found: object) -> None:
     """A mapping of partitions to offsets; None is none."""
     if found is None:
@@ -210,6 +227,7 @@ def check_opening(
     instance("hooks", hooks, hooks_class)
     texts("listeners", listeners)
     texts("properties", properties)
+    _advertised(listeners, properties)  # type: ignore[arg-type]  # `texts` saw to that
     for name, value in flags.items():
         flag(name, value)
     if join_timeout_s is not None:

@@ -46,7 +46,8 @@ class DriverOptions:
         inbox_limit: Inputs that may wait before the reader of the log is held back.
         slice_s: Longest time before other callbacks of the loop get their turn.
         beat_s: Longest time between two looks at the clock; the watchdog counts these beats.
-        evidence: Number of inputs kept to explain a violated invariant; more than one portion of a replay.
+        evidence: Inputs kept to explain a violated invariant, besides the one at which it shows: that is kept whole,
+            also a portion of a replay with more records than this.
     """
 
     inbox_limit: int = 20_000
@@ -88,6 +89,7 @@ class Driver:
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._recent: deque[Input] = deque(maxlen=self._options.evidence)
+        self._given: Sequence[Input] = ()
         self._context = copy_context()  # not that of whoever happens to wake us
         self._running = False
         self.inbox = Inbox(self._options.inbox_limit, self._wake)
@@ -163,7 +165,8 @@ class Driver:
             if not batch:
                 return False
             for item in batch:
-                recent.extend(item.records if isinstance(item, RecordsRead) else (item,))
+                recent += self._given
+                self._given = item.records if isinstance(item, RecordsRead) else (item,)
                 if divert is not None and divert(item):
                     continue
                 for effect in engine.step(now, item):
@@ -176,7 +179,8 @@ class Driver:
         return False
 
     def _step(self, now: Now, given: Input) -> None:
-        self._recent.append(given)
+        self._recent += self._given
+        self._given = (given,)
         self.steps += 1
         for effect in self._engine.step(now, given):
             self._perform(effect)
@@ -198,7 +202,7 @@ class Driver:
 
     def _fail(self, error: Exception) -> None:
         self.stop()
-        self._on_failure(error, tuple(self._recent))
+        self._on_failure(error, (*self._recent, *self._given))
 
 
 def read_clocks() -> Now:

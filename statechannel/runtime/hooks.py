@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from asyncio.tasks import _enter_task, _leave_task
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
 from statechannel.core.effects import Hook
 from statechannel.core.inputs import HookFinished
 from statechannel.errors import StateChannelError
+from statechannel.runtime.begun import BegunCoroutine
 
 if TYPE_CHECKING:
     from statechannel.core.effects import CallHook
@@ -157,60 +157,6 @@ def refuse_inside_hook(method: str) -> None:
         raise HookReentryError(method)
 
 
-class _Begun:
-    """A coroutine whose first stretch runs at once, as if the task that is to await the rest ran it already.
-
-    A hook that waits for nothing has ended after it; by a task it would end two turns of the loop later, and these
-    turns would lie between two owners. (Python 3.12 can start its own tasks so, `eager_start`.)
-    """
-
-    __slots__ = ("_coroutine", "_raised", "_waits_for", "ended")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._coroutine = coroutine
-        self._waits_for: Any = None
-        self._raised: BaseException | None = None
-        self.ended = False
-
-    def run(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-        """The first stretch; what it raises is kept for the task."""
-        _enter_task(loop, task)
-        try:
-            self._waits_for = self._coroutine.send(None)
-        except StopIteration:
-            self.ended = True
-        except BaseException as error:
-            self._raised = error
-        finally:
-            _leave_task(loop, task)
-
-    async def rest(self) -> None:
-        """What is left of it: the body of the task."""
-        if self._raised is not None:
-            raise self._raised
-        if not self.ended:
-            await self
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        waits_for = self._waits_for
-        try:
-            while True:
-                try:
-                    sent = yield waits_for
-                except GeneratorExit:
-                    raise
-                except BaseException as error:
-                    waits_for = self._coroutine.throw(error)
-                else:
-                    waits_for = self._coroutine.send(sent)
-        except StopIteration:
-            return
-
-    def close(self) -> None:
-        """After the task's end, which may have come before it ever ran."""
-        self._coroutine.close()
-
-
 class _Call:
     """One call of a hook: waiting for the one before it on the same bundle, or running."""
 
@@ -265,27 +211,31 @@ class HookRunner:
         self._open.add(call)
         before = self._last.get(effect.bundle)
         self._last[effect.bundle] = call
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + effect.deadline_s
         if before is not None:
             before.next, call.before = call, before
-        elif asyncio.current_task() is None:
+        elif asyncio.current_task() is None and loop.get_task_factory() is None:
             self._start_at_once(call)
         else:
             self._start(call)
         if call in self._open:
-            call.timer = asyncio.get_running_loop().call_later(effect.deadline_s, self._overran, call)
+            call.timer = loop.call_at(ends_s, self._overran, call)
 
     def _start_at_once(self, call: _Call) -> None:
-        """As `_start`, but the hook runs up to its first wait before this returns."""
+        """As `_start`, but the hook runs up to its first wait before this returns.
+
+        Only for asyncio's own tasks: what those of the embedder's task factory do with a coroutine is not known.
+        """
         loop, context = asyncio.get_running_loop(), copy_context()
-        begun = _Begun(self._marked(call.effect))
+        begun = BegunCoroutine(self._marked(call.effect))
         name = f"statechannel {call.effect.hook} {call.effect.bundle}"
-        call.task = task = loop.create_task(begun.rest(), name=name, context=context)
+        call.task = task = loop.create_task(begun, name=name, context=context)
         context.run(begun.run, loop, task)
         if begun.ended and call in self._open:
             self._end(call, None)
         else:
             task.add_done_callback(lambda task: self._returned(call, task))
-            task.add_done_callback(lambda _: begun.close())
 
     def _start(self, call: _Call) -> None:
         name = f"statechannel {call.effect.hook} {call.effect.bundle}"

@@ -60,6 +60,13 @@ class KafkaSettings(Group):
     command_timeout_s: float = setting(
         20.0, "Longest wait of one call to Kafka by a command or at start, its retries included.", gt=0, le=600
     )
+    topic_grace_s: float = setting(
+        2.0,
+        "A topic that exists, and that a Kafka broker says it does not know, is asked for again for so long: the brokers "
+        "hear of a new topic one by one.",
+        ge=0,
+        le=60,
+    )
 
 
 class ChannelSettings(Group):

@@ -52,7 +52,7 @@ class LeaderSettings(Group):
     cold_start_after_s: float = setting(
         10.0,
         "Without a caught-up member or a heartbeat on the channel for this long, the elected leader takes its own view "
-        "for the truth: ten missed heartbeats.",
+        "for the truth: ten missed heartbeats. The same on all brokers.",
         ge=0.5,
         le=3_600,
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core.bundle import parse_key
-from statechannel.core.codec import COLD_START_KEY
-from statechannel.core.cold_start import cold_starter
+from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
+from statechannel.core.cold_start import Mark, decode_mark
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import Verdict
 from statechannel.sim.misleading import misleading
@@ -32,6 +32,17 @@ def overlap(one: str, other: str) -> bool:
     return a is not None and b is not None and a.namespace == b.namespace and a.lower < b.upper and b.lower < a.upper
 
 
+class _Assumed(NamedTuple):
+    """What counts once the mark of a cold start is in the log.
+
+    Attributes:
+        differs: From what is true, in more than debts.
+    """
+
+    truth: Truth
+    differs: bool
+
+
 class Checks:
     """What must hold, and the bookkeeping that it takes to see that it does."""
 
@@ -41,7 +52,8 @@ class Checks:
         self.operations: dict[str, int] = {}
         self.presence = PresenceChecks(world)
         self._old_history: set[tuple[str, int]] = set()
-        self._assumed: dict[tuple[str, int], Truth] = {}  # by incarnation and partition, until the mark is in the log
+        self._marks: set[tuple[int, int]] = set()  # partition and offset of those that count
+        self._assumed: dict[tuple[str, int], _Assumed] = {}  # by incarnation and partition, until the mark is in the log
 
     def appended(self, who: str, record: RecordRead) -> None:
         """The omniscient reader reads every record as it lands."""
@@ -49,7 +61,7 @@ class Checks:
         judgement = world.truths[record.partition].read(record)
         for (_, partition), assumed in self._assumed.items():
             if partition == record.partition:
-                assumed.read(record)
+                assumed.truth.read(record)
         if record.key == COLD_START_KEY:
             self._marked(record)
         verdict = "unjudged" if judgement is None else judgement.verdict
@@ -125,7 +137,9 @@ class Checks:
         replica = process.engine.replicas[record.partition]
         place = (process.name, record.partition)
         if not replica.caught_up:
-            self._since_full.pop(place, None)
+            was_caught_up = self._since_full.pop(place, None) is not None
+            if was_caught_up and record.key == COLD_START_KEY and (record.partition, record.offset) not in self._marks:
+                raise Violation("mark", f"{process.name} starts over at {record.offset} for a mark that is void")
             if replica.phase in (Phase.START_OVER, Phase.READING):
                 self._old_history.discard(place)
             return
@@ -161,27 +175,47 @@ class Checks:
         have = {key.key: accepted_of(key) for key in view.existing()}
         want = truth.states[offset] if 0 <= offset < truth.end else {}
         wrong = {key for key in have.keys() | want.keys() if have.get(key) != want.get(key)}
-        if not wrong:
+        owed = truth.debts[offset] if 0 <= offset < truth.end else frozenset()
+        if not wrong and not owed:
             return
         misled = misleading(world.logs[partition], truth, offset)
         if any(key.split(b"/0x")[0] not in misled for key in wrong):
             raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
         later = world.logs[partition].entries[view.applied + 1 :]
-        self._assumed[process.incarnation, partition] = truth.fork(deepcopy(view), later)
+        # Debts of before are forgotten as well: the last record of each key counts as the one that settled it.
+        self._assumed[process.incarnation, partition] = _Assumed(truth.fork(deepcopy(view), later), bool(wrong))
 
     def _marked(self, record: RecordRead) -> None:
         """A cold start counts from its mark on; whoever judged on until then has to start over there."""
         world = self._world
-        starter = cold_starter(record.value)
-        assumed = self._assumed.pop((starter or "", record.partition), None)
+        mark = decode_mark(record.value)
+        if mark is None:
+            return
+        if self._is_void(mark, record):
+            world.trace.count("marks that are void")
+            return
+        self._marks.add((record.partition, record.offset))
+        starter = mark.writer
+        assumed = self._assumed.pop((starter, record.partition), None)
         if assumed is None:
             return
-        world.trace.count("cold starts that changed the truth")
-        world.clients.cold_start_changed_the_truth()
-        assumed.take_over(world.truths[record.partition], record.offset)
-        world.truths[record.partition] = assumed
+        if assumed.differs:
+            world.trace.count("cold starts that changed the truth")
+            world.clients.cold_start_changed_the_truth()
+        assumed.truth.take_over(world.truths[record.partition], record.offset)
+        world.truths[record.partition] = assumed.truth
         others = (other.name for other in world.alive() if other.incarnation != starter)
         self._old_history |= {(name, record.partition) for name in others}
+
+    def _is_void(self, mark: Mark, record: RecordRead) -> bool:
+        """Somebody knew the history between what the mark's writer had read and the mark."""
+        partition = record.partition
+        return any(
+            decode_heartbeat(entry.value) is not None
+            if entry.key == HEARTBEAT_KEY
+            else (partition, entry.offset) in self._marks
+            for entry in self._world.logs[partition].entries[max(0, mark.through + 1) : record.offset]
+        )
 
     def cold_start_abandoned(self, process: Process, partition: int) -> None:
         """What was assumed is not the truth."""

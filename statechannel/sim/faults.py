@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 Fault = Callable[[Random], None]
 
+SLEEPS = 2
+SLEEP_AGAIN_S = 3.0
+SLEEP_MAX_S = 45.0
+
 
 class Faults:
     """The plan of a run: faults and commands, numbered."""
@@ -26,6 +30,7 @@ class Faults:
         self._world = world
         self._skip = skip
         self._stranger = Scribe("x", "i9")
+        self._asleep: list[Process] = []
         self.planned = 0
 
     def plan(self) -> None:
@@ -43,6 +48,9 @@ class Faults:
             now_s += rng.expovariate(1 / options.command_every_s)
             entries.append((now_s, None))
         entries.sort(key=lambda entry: entry[0])
+        if options.sleepers:
+            times_s = Random(f"{world.seed}/sleepers")
+            entries += [(times_s.uniform(5.0, options.duration_s), self._sleep) for _ in range(SLEEPS)]
         self.planned = len(entries)
         for number, (when_s, fault) in enumerate(entries):
             if number not in self._skip:
@@ -90,6 +98,46 @@ class Faults:
         if holder in fit and rng.random() < 0.3:  # noqa: PLR2004
             return holder
         return rng.choice(fit)
+
+    # --- the last caught-up member is only paused -------------------------------------------------------------------
+
+    def _sleep(self, rng: Random) -> None:
+        """One sleeps, all others die: who comes then hears nobody, and strangers have written meanwhile."""
+        world = self._world
+        fit = [process for process in world.alive() if process.reachable and process.engine.caught_up]
+        if not fit:
+            world.events.after(SLEEP_AGAIN_S, lambda: self._sleep(rng) if world.faulty else None)
+            return
+        sleeper = rng.choice(fit)
+        world.note(f"{sleeper.name} falls asleep, all others die")
+        world.trace.count("sleepers")
+        sleeper.pause()
+        self._asleep.append(sleeper)
+        for process in world.alive():
+            if process is not sleeper:
+                process.end("outage")
+
+        def stranger() -> None:
+            if world.faulty and world.options.hostile:
+                self._hostile(rng)
+
+        for _ in range(rng.randint(0, 4)):
+            world.events.after(rng.uniform(0.1, 4.0), stranger)
+        world.events.after(SLEEP_MAX_S, sleeper.wake)
+
+    def cold_start_began(self, process: Process) -> None:
+        """A sleeper wakes beside it, at the worst time."""
+        if not self._asleep:
+            return
+        world, rng = self._world, process.rng
+        sleeper = self._asleep.pop()
+        process.slow = rng.random() < 0.8  # noqa: PLR2004
+        world.events.after(rng.uniform(0.0, 2.0), sleeper.wake)
+
+        def over() -> None:
+            process.slow = False
+
+        world.events.after(SLEEP_MAX_S, over)
 
     # --- processes --------------------------------------------------------------------------------------------------
 

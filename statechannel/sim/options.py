@@ -12,6 +12,7 @@ TOMBSTONE_S = 2_000.0
 DELIVERY_TIMEOUT_S = 3.0
 SESSION_TIMEOUT_S = 3.0
 LEASE_S = 4.0
+SLEEPERS_SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class EngineOptions:
     transfers: bool = True
     deletions: bool = True
     lease: bool = False
+    sleepers: bool = False
 
 
 def draw_engine(seed: int) -> EngineOptions:
@@ -89,6 +91,8 @@ def draw_engine(seed: int) -> EngineOptions:
         transfers=on(0.9),
         deletions=on(0.6),
         lease=on(0.25),
+        # Drawn apart: it came later, and the seeds of the corpus are to mean what they meant.
+        sleepers=Random(f"sleepers {seed}").random() < SLEEPERS_SHARE,
     )
 
 

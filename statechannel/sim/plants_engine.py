@@ -278,6 +278,11 @@ def _mark_ignored(patcher: Patcher) -> None:
     patcher.bend(ColdStart, "_judge_marks", lambda _: lambda cold: cold._doubtful.clear())
 
 
+@plant(ENGINE, "a mark counts that somebody else's heartbeat came before")
+def _void_mark_counts(patcher: Patcher) -> None:
+    patcher.bend(ColdStart, "_note", nothing)
+
+
 @plant(ENGINE, "one failed split commit loses the children it prepared")
 def _children_not_prepared(patcher: Patcher) -> None:
     def make(prepare: Callable[..., Any]) -> Callable[..., Any]:

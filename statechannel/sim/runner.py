@@ -34,7 +34,7 @@ MUST_HAPPEN = {
         "appends refused", "hooks that raised", "hooks that hung", "junk records", "proposal split accepted",
         "proposal transfer accepted", "proposal resume accepted", "proposal repair accepted", "proposal decline accepted",
         "proposal delete accepted", "stopped: id-in-use", "stopped: replaced", "stopped: closed", "event repair.paused",
-        "event lease.ran-out", "verdict purged",
+        "event lease.ran-out", "verdict purged", "sleepers", "cold starts abandoned", "marks that are void",
     ),
 }  # fmt: skip
 

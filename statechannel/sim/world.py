@@ -161,6 +161,7 @@ class World:
                 return
             case "cold-start.began":
                 self.checks.cold_start(process, emit.facts["partition"])
+                self.faults.cold_start_began(process)
             case "cold-start.abandoned":
                 self.checks.cold_start_abandoned(process, emit.facts["partition"])
             case _:

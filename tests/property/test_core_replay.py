@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from statechannel.core.codec import COLD_START_KEY
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.replay import read_many
@@ -43,7 +44,12 @@ def test_bulk_and_single_records_end_alike(knobs: str, seed: int) -> None:
             end = position + chance.randint(1, 40)
             reached = read_many(view, records[position:], position, end)
             if reached < min(end, len(records)):
-                break  # a newer format
+                if records[reached].key != COLD_START_KEY:
+                    break  # a newer format
+                # Left to the reader, who starts over there; here it is read on, to compare the rest, too.
+                _, _, offset, _, key, value = records[reached]
+                view.read(offset, key, value)
+                reached += 1
             position = reached
         assert view.applied == expected.applied
         assert fingerprint(view) == fingerprint(expected)

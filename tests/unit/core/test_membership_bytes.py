@@ -25,3 +25,24 @@ def test_only_text_by_name_counts_as_listeners(listeners: bytes, urls: dict[str,
     member = Membership(6.0).heard(0.0, 0, 0, info)
     assert member is not None
     assert member.urls == urls
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        HEAD.replace(b'"format":1', b'"format":2') + b"{}}",
+        HEAD.replace(b'"member"', b'"other"') + b"{}}",
+        HEAD.replace(b'"broker":"z"', b'"broker":""') + b"{}}",
+        HEAD.replace(b'"incarnation":"i"', b'"incarnation":7') + b"{}}",
+        HEAD.replace(b'"seq":1', b'"seq":"1"') + b"{}}",
+        HEAD.replace(b'"since":0', b'"since":true') + b"{}}",
+    ],
+)
+def test_what_is_no_heartbeat_is_nobody(value: bytes | None) -> None:
+    assert decode_member(HEAD + b"{}}") is not None
+    assert decode_member(value) is None

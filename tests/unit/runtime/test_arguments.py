@@ -23,7 +23,7 @@ from statechannel.api import (
 from statechannel.core import commands
 from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
 from statechannel.errors import StateChannelError
-from statechannel.runtime.arguments import check
+from statechannel.runtime.arguments import ADVERTISED_MAX_BYTES, check, check_opening
 from statechannel.runtime.loop_thread import LoopThread
 from tests.support.lone_member import lone_channel, lone_settings
 
@@ -78,8 +78,22 @@ OPENING: dict[str, list] = {
     "settings": ["kafka", {}, 7],
     "broker": [None, 7, "", "b 1", "x" * 129, "é"],
     "hooks": [7, BlockingBrokerHooks(), BrokerHooks],
-    "listeners": [7, "pulsar://b1:6650", ["x"], {"pulsar": None}, {7: "pulsar://b1:6650"}, {"pulsar": "\ud800"}],
-    "properties": [7, {"rack": 7}],
+    "listeners": [
+        7,
+        "pulsar://b1:6650",
+        ["x"],
+        {"pulsar": None},
+        {7: "pulsar://b1:6650"},
+        {"pulsar": "\ud800"},
+        {"pulsar": "x" * ADVERTISED_MAX_BYTES},
+    ],
+    "properties": [
+        7,
+        {"rack": 7},
+        {"x" * ADVERTISED_MAX_BYTES: ""},
+        {"rack": "\0" * (ADVERTISED_MAX_BYTES // 6)},
+        {str(n): "" for n in range(ADVERTISED_MAX_BYTES)},
+    ],
     "persistent": [None, 1],
     "non_persistent": ["no"],
     "create_topics": [None, 1],
@@ -165,6 +179,24 @@ async def test_wrong_arguments_of_open_are_refused_by_both_faces(argument: str) 
         with pytest.raises((ArgumentTypeError, ArgumentValueError)) as caught:
             await asyncio.to_thread(BlockingStateChannel.open, given_.pop("settings"), **given_)
         complains(caught.value, argument)
+
+
+def opening(listeners: dict[str, str], properties: dict[str, str]) -> None:
+    nothing = dict.fromkeys(("settings", "hooks", "join_timeout_s", "placement", "metrics_registry", "on_stuck"))
+    given_ = {"broker": "b1", "listeners": listeners, "properties": properties, "flags": {}}
+    check_opening(hooks_class=BrokerHooks, **nothing, **given_)
+
+
+def test_listeners_and_properties_fit_into_every_heartbeat_together() -> None:
+    around = len(b'{"listeners":{"a":""},"properties":{"b":""}}')
+    half, rest = divmod(ADVERTISED_MAX_BYTES - around, 2)
+    opening({"a": "x" * half}, {"b": "x" * (half + rest)})
+    with pytest.raises(ArgumentValueError, match=f"take {ADVERTISED_MAX_BYTES + 1} bytes") as caught:
+        opening({"a": "x" * (half + 1)}, {"b": "x" * (half + rest)})
+    complains(caught.value, "listeners")
+    complains(caught.value, "properties")
+    assert str(ADVERTISED_MAX_BYTES) in str(caught.value)
+    assert len(str(caught.value)) < 300
 
 
 class Rude:

@@ -152,23 +152,59 @@ async def test_one_wake_up_for_many_inputs() -> None:
     assert len(woken) == 2
 
 
-async def test_a_step_that_raises_stops_everything_and_leaves_evidence() -> None:
+def breaks_at(offset: int) -> Callable[[Input], list[Effect]]:
     def answer(given: Input) -> list[Effect]:
-        if isinstance(given, RecordRead) and given.offset == 7:
+        if isinstance(given, RecordRead) and given.offset == offset:
             raise ValueError("version 3 after 5")
         return []
 
-    engine = Scripted(answer)
+    return answer
+
+
+async def test_a_step_that_raises_stops_everything_and_leaves_evidence() -> None:
+    engine = Scripted(breaks_at(7))
     bench = Bench(engine, evidence=3)
     bench.driver.inbox.offer([record(n) for n in range(20)])
     await until(lambda: bool(bench.failures))
     error, evidence = bench.failures[0]
     assert str(error) == "version 3 after 5"
-    assert [item.offset for item in evidence] == [5, 6, 7]  # type: ignore[union-attr]
+    assert [item.offset for item in evidence] == [4, 5, 6, 7]  # type: ignore[union-attr]
     assert not bench.driver.running
     bench.driver.inbox.push(record(30))
     await asyncio.sleep(0.02)
     assert engine.given[-1] == record(7)
+
+
+async def test_a_portion_that_breaks_is_evidence_as_a_whole_however_large() -> None:
+    bench = Bench(Scripted(breaks_at(110)), evidence=3)
+    portions: list[Input] = [
+        RecordsRead([record(n) for n in range(100)]),
+        RecordsRead([record(n) for n in range(100, 5000)]),
+    ]
+    bench.driver.inbox.offer(portions)
+    await until(lambda: bool(bench.failures))
+    _, evidence = bench.failures[0]
+    assert [item.offset for item in evidence] == list(range(97, 5000))  # type: ignore[union-attr]
+
+
+async def test_what_raises_between_two_inputs_repeats_none_in_the_evidence() -> None:
+    failures: list[tuple[Input, ...]] = []
+
+    def progress() -> None:
+        if driver.steps == 5:
+            raise ValueError("no metrics")
+
+    driver = Driver(
+        Scripted(),
+        perform=lambda _: None,
+        on_failure=lambda _, recent: failures.append(tuple(recent)),
+        on_progress=progress,
+        options=DriverOptions(evidence=3),
+    )
+    driver.start()
+    driver.inbox.offer([record(n) for n in range(5)])
+    await until(lambda: bool(failures))
+    assert failures == [tuple(record(n) for n in range(1, 5))]
 
 
 async def test_an_effect_that_raises_counts_as_a_failure_too() -> None:

@@ -1,0 +1,162 @@
+"""The command's clock is not Kafka's: nobody is dead because one of them is ahead."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from statechannel.cli import asking, registry
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.membership import MEMBER_FORMAT
+from statechannel.settings import load
+
+INTERVAL_S = 0.3
+CONNECTION: Any = SimpleNamespace(
+    settings=load(
+        overrides={
+            "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+            "membership": {"interval_s": INTERVAL_S, "expiry_s": 3.0},
+            "safe_mode": {"after_s": 2.0},
+        }
+    )
+)
+
+
+class Kafka:
+    """The registry as Kafka holds it, by a clock that is `behind_s` behind ours; `beating` go on writing to it."""
+
+    def __init__(self, behind_s: float = 0.0, *beating: str) -> None:
+        self.behind_s, self.beating = behind_s, beating
+        self.log: list[RecordRead] = []
+        self.opened = 0
+        self.followed_s = 0.0
+
+    def now_ms(self) -> int:
+        return int((time.time() - self.behind_s) * 1_000)
+
+    def write(self, broker: str, ago_s: float, **more: object) -> None:
+        heartbeat = {"format": MEMBER_FORMAT, "kind": "member", "broker": broker, "incarnation": f"{broker}-1"}
+        value = orjson.dumps({**heartbeat, "seq": 1, "since": 0, "listeners": {}, "leaving": False, **more})
+        at_ms = self.now_ms() - int(ago_s * 1_000)
+        self.log.append(RecordRead(Topic.REGISTRY, 0, len(self.log), at_ms, broker.encode(), value))
+
+    def write_minutes(self, broker: str, until_ago_s: float = 0.5) -> None:
+        for back in range(120, -1, -1):
+            self.write(broker, until_ago_s + back)
+
+    def span(self, *, from_time_ms: int | None = None) -> Any:
+        return SimpleNamespace(from_ms=from_time_ms, end=len(self.log))
+
+    def records(self, span: Any) -> list[RecordRead]:
+        return [r for r in self.log[: span.end] if span.from_ms is None or r.timestamp_ms >= span.from_ms]
+
+    def follow(self, start: int, stop: Callable[[], bool]) -> Iterator[list[RecordRead]]:
+        began_s = time.monotonic()
+        beats_s = began_s + INTERVAL_S / 2
+        while True:
+            time.sleep(0.02)
+            if time.monotonic() >= beats_s:
+                beats_s += INTERVAL_S
+                for broker in self.beating:
+                    self.write(broker, 0.0)
+            yield self.log[start:]
+            start = len(self.log)
+            self.followed_s = time.monotonic() - began_s
+            if stop():
+                return
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kafka], Kafka]:
+    @contextmanager
+    def nothing(*_: object) -> Iterator[None]:
+        yield
+
+    def use(kafka: Kafka) -> Kafka:
+        @contextmanager
+        def open_tail(*_: object) -> Iterator[Kafka]:
+            kafka.opened += 1
+            yield kafka
+
+        monkeypatch.setattr(registry, "open_tail", open_tail)
+        monkeypatch.setattr(registry, "told_if_slow", nothing)
+        return kafka
+
+    return use
+
+
+@pytest.mark.parametrize("behind_s", [-7_200, -30, 0, 30, 120, 7_200])
+def test_a_broker_that_beats_is_alive_whatever_our_clock_says(use: Callable[[Kafka], Kafka], behind_s: float) -> None:
+    kafka = use(Kafka(behind_s, "b1"))
+    kafka.write_minutes("b1")
+    assert asking._absence(CONNECTION, listen=True) == ""
+
+
+def test_all_who_beat_are_shown_with_ages_by_kafkas_clock(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(Kafka(120, "b1"))
+    kafka.write_minutes("b0", until_ago_s=100)
+    kafka.write_minutes("b1")
+    kafka.write_minutes("b2")
+    kafka.write_minutes("b3", until_ago_s=20)
+    kafka.write("b4", 6)
+    kafka.write("b4", 5, leaving=True)
+    found = registry.read_registry(CONNECTION)
+    assert set(found.members.alive) == {"b1", "b2"}
+    assert set(found.members.lost) == {"b3", "b4"}, "as with a clock that is right: those of the last minute"
+    assert 0 <= found.read_at_ms - found.members.alive["b2"].heard_at_ms < 3_000
+
+
+def test_where_a_heartbeat_is_fresh_nobody_listens(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(Kafka(0, "b1"))
+    kafka.write_minutes("b1")
+    kafka.write_minutes("b2", until_ago_s=20)
+    assert set(registry.read_registry(CONNECTION).members.alive) == {"b1"}
+    assert (kafka.followed_s, kafka.opened) == (0, 1)
+
+
+def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(Kafka(120))
+    kafka.write("b1", 300)
+    kafka.write("b1", 290, leaving=True)
+    assert "no broker is alive: b1 left 6" in asking._absence(CONNECTION, listen=True)
+    assert kafka.followed_s == 0
+
+
+def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(Kafka())
+    assert asking._absence(CONNECTION, listen=True) == "no broker is alive, and the registry has no trace of any"
+    assert kafka.followed_s == 0
+
+
+@pytest.mark.parametrize("behind_s", [0, 120])
+def test_who_stays_silent_is_named_after_two_intervals(use: Callable[[Kafka], Kafka], behind_s: float) -> None:
+    kafka = use(Kafka(behind_s))
+    kafka.write_minutes("b1", until_ago_s=600)
+    kafka.write("b2", 700, leaving=True)
+    assert "no broker is alive: b1 was last heard" in asking._absence(CONNECTION, listen=True)
+    assert 2 * INTERVAL_S <= kafka.followed_s < 2 * INTERVAL_S + 0.5
+    assert registry.read_registry(CONNECTION).members.lost == {}
+
+
+def test_a_goodbye_is_no_heartbeat(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(Kafka(120))
+    kafka.write_minutes("b1")
+    plain = kafka.follow
+
+    def follow(start: int, stop: Callable[[], bool]) -> Iterator[list[RecordRead]]:
+        kafka.write("b1", 0, leaving=True)
+        return plain(start, stop)
+
+    kafka.follow = follow  # type: ignore[method-assign]
+    assert "no broker is alive: b1 left" in asking._absence(CONNECTION, listen=True)
+
+
+def test_a_command_that_does_not_wait_does_not_listen(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(Kafka(120, "b1"))
+    kafka.write_minutes("b1")
+    assert "no broker is alive: b1 was last heard" in asking._absence(CONNECTION, listen=False)
+    assert kafka.followed_s == 0

@@ -1,0 +1,180 @@
+"""One engine on a log that is kept for it in plain lists: nothing is lost, late or reordered unless a test holds it."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from statechannel.core.config import EngineConfig, Identity
+from statechannel.core.effects import Append, Effect, Emit, RestartReading, StandForLeader
+from statechannel.core.engine import Engine
+from statechannel.core.inputs import (
+    Appended,
+    AppendFailed,
+    Input,
+    LeadershipChanged,
+    Now,
+    PartitionOpened,
+    PositionReached,
+    RecordRead,
+    RecordsRead,
+    Tick,
+    Topic,
+)
+from statechannel.core.membership import MEMBER_FORMAT
+
+STEP_S = 0.1
+
+
+class LoneEngine:
+    """Broker `a`, process `a-1`, on one partition.
+
+    Attributes:
+        channel: Key, value and log time of every record; the offset is the index.
+        first: Offset of the first record that is left.
+        held: Appends to the channel that are on their way while `hold` is set.
+        fail: The error that is reported of an append instead of its landing, if any.
+        restarts: How often it began to read anew.
+    """
+
+    def __init__(self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, **config: Any) -> None:
+        self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000), EngineConfig(**config))
+        self.channel = list(channel)
+        self.first = first
+        self.held: list[Append] = []
+        self.hold = False
+        self.fail: Callable[[Append], AppendFailed | None] = lambda _: None
+        self.restarts = 0
+        self.events: list[str] = []
+        self._registry: list[tuple[int, bytes]] = []
+        self._inputs: deque[Input] = deque()
+        self._now_s = 100.0
+        self._position = 0
+        self._heard = 0
+        self._step(PartitionOpened(Topic.REGISTRY, 0, 0, 0))
+        self._open()
+        self._pump()
+
+    def run(self, seconds: float) -> None:
+        """Let time go by."""
+        for _ in range(round(seconds / STEP_S)):
+            self._now_s += STEP_S
+            self._step(Tick())
+            self._pump()
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Somebody else writes to the channel."""
+        self.channel.append((key, value, self._ms()))
+        self._pump()
+
+    def put_portion(self, written: list[tuple[bytes, bytes | None]]) -> None:
+        """Somebody else writes, and the reader hands it on in one portion."""
+        first = len(self.channel)
+        self.channel += [(key, value, self._ms()) for key, value in written]
+        self._position = len(self.channel)
+        portion = [
+            RecordRead(Topic.CHANNEL, 0, first + index, self._ms(), key, value)
+            for index, (key, value) in enumerate(written)
+        ]
+        self._step(RecordsRead(portion))
+        self._pump()
+
+    def hear(self, broker: str, *, phase: str = "caught-up") -> None:
+        """Somebody else is heard in the registry."""
+        member = {
+            "format": MEMBER_FORMAT,
+            "kind": "member",
+            "broker": broker,
+            "incarnation": f"{broker}-1",
+            "seq": 1,
+            "since": 0,
+            "phase": phase,
+            "mode": "normal",
+            "accepting": True,
+            "listeners": {},
+        }
+        self._registry.append((self._ms(), orjson.dumps(member)))
+        self._pump()
+
+    def let_through(self) -> None:
+        """What was held lands in the log."""
+        self.hold = False
+        held, self.held = self.held, []
+        for append in held:
+            self._land(append)
+        self._pump()
+
+    def elect(self, *, elected: bool) -> None:
+        """The election speaks, whatever this process stands for."""
+        self._step(LeadershipChanged(elected))
+        self._pump()
+
+    def between_steps(self, act: Callable[[], object]) -> None:
+        """Have a part of the engine do something, as if a step had asked for it."""
+        act()
+        effects, self.engine._effects = self.engine._effects, []
+        for effect in effects:
+            self._do(effect)
+
+    def written(self, key: bytes) -> list[int]:
+        """Offsets of the records under a key."""
+        return [offset for offset, (name, _, _) in enumerate(self.channel) if name == key]
+
+    def _ms(self) -> int:
+        return round(self._now_s * 1000)
+
+    def _open(self) -> None:
+        self._position = self.first
+        self._step(PartitionOpened(Topic.CHANNEL, 0, self.first, len(self.channel)))
+        if self.first:
+            self._step(PositionReached(Topic.CHANNEL, 0, self.first))
+
+    def _step(self, event: Input) -> None:
+        for effect in self.engine.step(Now(self._now_s, self._ms()), event):
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Append(topic=Topic.REGISTRY):
+                self._registry.append((self._ms(), effect.value or b""))
+            case Append() if self.hold:
+                self.held.append(effect)
+            case Append():
+                self._land(effect)
+            case Emit():
+                self.events.append(effect.event)
+            case StandForLeader():
+                self._inputs.append(LeadershipChanged(effect.stand))
+            case RestartReading():
+                self.restarts += 1
+                self._inputs.append(PartitionOpened(Topic.CHANNEL, 0, self.first, len(self.channel)))
+            case _:
+                pass
+
+    def _land(self, append: Append) -> None:
+        failed = self.fail(append)
+        if failed is not None:
+            self._inputs.append(failed)
+            return
+        self.channel.append((append.key, append.value, self._ms()))
+        self._inputs.append(Appended(append.token, len(self.channel) - 1, 1))
+
+    def _pump(self) -> None:
+        while True:
+            if self._inputs:
+                event = self._inputs.popleft()
+                if isinstance(event, PartitionOpened):
+                    self._open()
+                else:
+                    self._step(event)
+            elif self._heard < len(self._registry):
+                heard_ms, member = self._registry[self._heard]
+                self._heard += 1
+                self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, heard_ms, b"member", member))
+            elif self._position < len(self.channel):
+                key, value, timestamp_ms = self.channel[self._position]
+                self._position += 1
+                self._step(RecordRead(Topic.CHANNEL, 0, self._position - 1, timestamp_ms, key, value))
+            else:
+                return

@@ -1,0 +1,58 @@
+"""Which of two processes under one broker id counts; the same for every reader of the registry."""
+
+from typing import Any
+
+from statechannel.core.membership import Membership
+
+EXPIRY_S = 6.0
+
+
+class Registry:
+    """A log of heartbeats, one a second unless said otherwise, and its fold."""
+
+    def __init__(self) -> None:
+        self.members = Membership(EXPIRY_S)
+        self._offset = 0
+        self._now_s = 100.0
+
+    def beat(self, incarnation: str, *, since: int, after_s: float = 1.0, **fields: Any) -> int:
+        self._now_s += after_s
+        info = {"broker": "b", "incarnation": incarnation, "since": since, **fields}
+        self.members.heard(self._now_s, self._offset, int(self._now_s * 1000), info)
+        self._offset += 1
+        return self._offset - 1
+
+    @property
+    def process(self) -> str:
+        return self.members.alive["b"].incarnation
+
+
+def test_a_late_record_of_a_process_that_wanted_to_take_over_displaces_nobody():
+    """It was sent long ago; its process has ended since, and the one that is heard goes on (simulator, seed 9769)."""
+    registry = Registry()
+    first = registry.beat("new", since=-1)
+    registry.beat("new", since=first)
+    registry.beat("old", since=-1, take_over=True)
+    registry.beat("new", since=first)
+    assert registry.process == "new"
+    assert registry.members.expire(registry._now_s + EXPIRY_S / 2, keep="") == []
+
+
+def test_who_takes_over_counts_once_it_was_read_back():
+    registry = Registry()
+    first = registry.beat("old", since=-1)
+    registry.beat("old", since=first)
+    taken = registry.beat("new", since=-1, take_over=True)
+    assert registry.process == "old"
+    registry.beat("new", since=taken, after_s=0.1)
+    assert registry.process == "new"
+    registry.beat("old", since=first)
+    assert registry.process == "new"
+
+
+def test_a_silent_one_is_replaced_at_once():
+    registry = Registry()
+    first = registry.beat("old", since=-1)
+    registry.beat("old", since=first)
+    registry.beat("new", since=-1, after_s=EXPIRY_S)
+    assert registry.process == "new"

@@ -1,0 +1,296 @@
+"""What a Kafka says that is only not there yet (a leader, a new topic) is asked again, within a bound."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from statechannel.core.inputs import Input, PartitionBroken, PartitionOpened, RecordRead, Topic
+from statechannel.kafka import reader, tail, topics
+from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.errors import (
+    KafkaAccessDeniedError,
+    KafkaUnavailableError,
+    TopicMissingError,
+    translate,
+)
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.kafka.topics import TopicAdmin, TopicInfo, create_topics
+
+NOT_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+)
+SETTINGS = ClientSettings("127.0.0.1:1", tuning=ClientTuning(topic_grace_s=0.5))
+NAMES = ChannelTopics("c")
+
+
+class Script:
+    """Answers one after the other, the last one for ever; errors are raised."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def failure(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+# --- a partition's end ----------------------------------------------------------------------------------------------
+
+
+class FakeConsumer:
+    def __init__(self, config: object = None) -> None:
+        self.get_watermark_offsets = Script((0, 3))
+        self.offsets_for_times = Script([TopicPartition("c", 0, 2)])
+        self.poll = Script(None)
+        self.consume = Script([])
+        self.incremental_assign = self.assign = self.unassign = self.close = Script(None)
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> FakeConsumer:
+    fake = FakeConsumer()
+    monkeypatch.setattr(tail, "Consumer", lambda _: fake)
+    monkeypatch.setattr(reader, "Consumer", lambda _: fake)
+    return fake
+
+
+def open_tail(timeout_s: float = 5.0) -> tail.PartitionTail:
+    return tail.PartitionTail(SETTINGS, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("code", NOT_YET)
+def test_the_end_is_asked_for_again_until_there_is_a_leader(consumer: FakeConsumer, code: int) -> None:
+    consumer.get_watermark_offsets = Script(failure(code), failure(code), (1, 3))
+    assert open_tail().span() == tail.Span(1, 1, 3)
+
+
+@pytest.mark.parametrize("code", NOT_YET)
+def test_a_time_is_looked_for_again_whichever_way_the_error_came(consumer: FakeConsumer, code: int) -> None:
+    inside = SimpleNamespace(offset=1_700_000_000_000, error=KafkaError(code))
+    consumer.offsets_for_times = Script(failure(code), [inside], [TopicPartition("c", 0, 2)])
+    assert open_tail().span(from_time_ms=1_700_000_000_000) == tail.Span(0, 2, 3)
+
+
+def test_what_will_not_change_is_said_at_once(consumer: FakeConsumer) -> None:
+    consumer.get_watermark_offsets = Script(failure(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(KafkaAccessDeniedError):
+        open_tail().span()
+    assert consumer.get_watermark_offsets.asked == 1
+
+
+def test_a_topic_that_stays_missing_is_said_to_be_after_the_grace(consumer: FakeConsumer) -> None:
+    consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    began_s = time.monotonic()
+    with pytest.raises(TopicMissingError):
+        open_tail(20.0).span()
+    assert 0.1 < time.monotonic() - began_s < 3.0
+
+
+def test_no_leader_ever_is_said_within_the_bound(consumer: FakeConsumer) -> None:
+    consumer.get_watermark_offsets = Script(failure(KafkaError.NOT_LEADER_FOR_PARTITION))
+    began_s = time.monotonic()
+    with pytest.raises(KafkaUnavailableError, match="asking for the end of c-0"):
+        open_tail(0.6).span()
+    assert consumer.get_watermark_offsets.asked > 2
+    assert time.monotonic() - began_s < 1.5
+
+
+class FakeMessage:
+    def __init__(self, offset: int, code: int | None = None) -> None:
+        self.of, self.code = offset, code
+
+    def error(self) -> KafkaError | None:
+        return None if self.code is None else KafkaError(self.code)
+
+    def offset(self) -> int:
+        return self.of
+
+    def timestamp(self) -> tuple[int, int]:
+        return (2, 7)
+
+    def key(self) -> bytes:
+        return b"k"
+
+    value = key
+
+
+@pytest.mark.parametrize("code", NOT_YET)
+def test_reading_goes_on_over_what_passes(consumer: FakeConsumer, code: int) -> None:
+    consumer.poll = Script(FakeMessage(0, code), FakeMessage(0), FakeMessage(1, code), FakeMessage(1), None)
+    found = list(open_tail().records(tail.Span(0, 0, 2)))
+    assert found == [RecordRead(Topic.CHANNEL, 0, offset, 7, b"k", b"k") for offset in (0, 1)]
+
+
+@pytest.mark.parametrize("read", [lambda t: t.records(tail.Span(0, 0, 2)), lambda t: t.follow(0)])
+def test_reading_a_topic_that_is_gone_ends_after_the_grace_though_it_is_told_once(
+    consumer: FakeConsumer, read: Callable[[tail.PartitionTail], object]
+) -> None:
+    consumer.poll = Script(FakeMessage(0, KafkaError.UNKNOWN_TOPIC_OR_PART), None)
+    consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(TopicMissingError):
+        list(read(open_tail()))  # type: ignore[call-overload]
+
+
+# --- the reader of a member -----------------------------------------------------------------------------------------
+
+
+def open_reader(monkeypatch: pytest.MonkeyPatch) -> tuple[reader.LogReader, list[Input]]:
+    monkeypatch.setattr(reader, "TopicWatch", lambda *_, **__: SimpleNamespace(due=lambda _: False, hurry=lambda: None))
+    got: list[Input] = []
+    info = TopicInfo("c", "id", 1, 1, {})
+    tuning = reader.ReaderTuning(poll_s=0.01)
+    return reader.LogReader(SETTINGS, {Topic.CHANNEL: info}, got.extend, group_id="g", tuning=tuning), got
+
+
+@pytest.mark.parametrize("code", NOT_YET)
+def test_a_partition_is_not_broken_because_a_broker_has_not_learned_of_it(
+    consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    consumer.get_watermark_offsets = Script(failure(code), failure(code), (0, 3))
+    reading, got = open_reader(monkeypatch)
+    for _ in range(3):
+        reading._step()
+    assert got == [PartitionOpened(Topic.CHANNEL, 0, 0, 3)]
+
+
+def test_a_partition_of_a_topic_that_stays_missing_is_broken_after_the_grace(
+    consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    reading, got = open_reader(monkeypatch)
+    began_s = time.monotonic()
+    while not got and time.monotonic() - began_s < 5.0:
+        reading._step()
+    assert got == [PartitionBroken(Topic.CHANNEL, 0, "topic c does not exist")]
+    assert time.monotonic() - began_s >= SETTINGS.tuning.topic_grace_s
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+def done(answer: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+    return future
+
+
+class FakeAdmin:
+    """Every topic has one partition; `wrong` says how often which call fails, and with which code."""
+
+    def __init__(self) -> None:
+        self.wrong: dict[str, tuple[int, int]] = {}
+        self.calls: list[str] = []
+
+    def _answer(self, call: str, make: Callable[[], object]) -> Future[Any]:
+        self.calls.append(call)
+        left, code = self.wrong.get(call, (0, 0))
+        if left:
+            self.wrong[call] = (left - 1, code)
+            return done(failure(code))
+        return done(make())
+
+    def poll(self, _: float) -> int:
+        return 0
+
+    def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[Any]]:
+        self.made = {one.topic: one.config for one in new}
+        return {one.topic: self._answer("create", lambda: None) for one in new}
+
+    def describe_topics(self, wanted: Any, **_: object) -> dict[str, Future[Any]]:
+        part = SimpleNamespace(id=0, leader=SimpleNamespace(id=1), replicas=[1])
+        return {
+            name: self._answer("describe", lambda: SimpleNamespace(partitions=[part], topic_id="id"))
+            for name in wanted.topic_names
+        }
+
+    def describe_configs(self, resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
+        def entries(name: str) -> object:
+            return {key: SimpleNamespace(value=value) for key, value in self.made[name].items()}
+
+        return {one: self._answer("configs", lambda one=one: entries(one.name)) for one in resources}  # type: ignore[misc]
+
+    def list_offsets(self, places: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        return {place: self._answer("offsets", lambda: SimpleNamespace(offset=0)) for place in places}
+
+
+@pytest.fixture
+def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
+    fake = FakeAdmin()
+    monkeypatch.setattr(topics, "AdminClient", lambda _: fake)
+    monkeypatch.setattr(topics, "TopicCollection", lambda names: SimpleNamespace(topic_names=names))
+    return fake
+
+
+@pytest.mark.parametrize("code", [code for code in NOT_YET if code != KafkaError.UNKNOWN_TOPIC_OR_PART])
+@pytest.mark.parametrize("call", ["create", "describe", "configs", "offsets"])
+def test_creation_bears_what_passes(admin: FakeAdmin, call: str, code: int) -> None:
+    admin.wrong[call] = (3, code)
+    assert set(create_topics(SETTINGS, NAMES, timeout_s=5.0)) == set(NAMES.policies)
+
+
+@pytest.mark.parametrize("call", ["describe", "configs", "offsets"])
+def test_creation_bears_a_broker_that_has_not_heard_of_it(admin: FakeAdmin, call: str) -> None:
+    admin.wrong[call] = (3, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert set(create_topics(SETTINGS, NAMES, timeout_s=5.0)) == set(NAMES.policies)
+
+
+@pytest.mark.parametrize("code", NOT_YET[:3])
+def test_a_topic_is_created_when_the_leader_of_each_partition_answers(admin: FakeAdmin, code: int) -> None:
+    admin.wrong["offsets"] = (10**9, code)
+    with pytest.raises(KafkaUnavailableError, match="c-registry"):
+        create_topics(SETTINGS, NAMES, timeout_s=0.5)
+    assert "configs" not in admin.calls
+
+
+def test_a_broker_that_has_not_heard_of_the_new_topics_is_asked_again(admin: FakeAdmin) -> None:
+    """The first broker waited for knows them all; another one is asked what they are like."""
+    usable = len(NAMES.policies)
+    plain = admin._answer
+
+    def answer(call: str, make: Callable[[], object]) -> Future[Any]:
+        if call == "describe" and usable < admin.calls.count("describe") + 1 <= 2 * usable:
+            admin.calls.append(call)
+            return done(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return plain(call, make)
+
+    admin._answer = answer  # type: ignore[method-assign]
+    assert set(create_topics(SETTINGS, NAMES, timeout_s=5.0)) == set(NAMES.policies)
+
+
+def test_a_topic_that_nobody_created_is_missing_at_once(admin: FakeAdmin) -> None:
+    admin.wrong["describe"] = (10**9, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert TopicAdmin(SETTINGS, timeout_s=20.0).describe(["c"]) == {}
+    assert admin.calls == ["describe"]
+
+
+def test_describing_what_is_refused_is_not_repeated(admin: FakeAdmin) -> None:
+    admin.wrong["describe"] = (10**9, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaAccessDeniedError):
+        TopicAdmin(SETTINGS, timeout_s=20.0).describe(["c"])
+    assert admin.calls == ["describe"]
+
+
+@pytest.mark.parametrize("code", [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE])
+def test_no_leader_is_called_away(code: int) -> None:
+    assert isinstance(translate(KafkaError(code), "asking"), KafkaUnavailableError)
