@@ -22,6 +22,7 @@ from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, cell, moment, print_json, say, stdout
+from statechannel.core.bundle import is_bundle
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 not_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -68,14 +69,16 @@ def why_not(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Why the balancer leaves a bundle where it is: what the newest decisions say of it, of its broker, and of all."""
-    _trail(name)
+    trail = _trail(name)
     connection = connect()
-    key = locate(read_channel(connection), name)
+    key = locate(read_channel(connection, [trail.observe]), name)
+    trail.settled(key.name, key.owner)
     book = DecisionBook()
     with reader_if_any(connection) as reader:
         for read in () if reader is None else reader.newest(decisions, _sheds):
             book.add(read.record)
-    answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), decisions_max=decisions)
+    since_ms = trail.there_since_ms
+    answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), since_ms=since_ms, decisions_max=decisions)
     tell_junk(book)
     if output is Output.JSON:
         print_json({"asked": name, **answer.to_json()})
@@ -132,7 +135,7 @@ def _show(answer: Why) -> None:
     for step in answer.steps:
         _line("")
         _line(f"{moment(step.at_ms)}  {step.said}")
-        if step.bundle != answer.bundle:
+        if step.bundle != answer.bundle and is_bundle(step.bundle):
             _line(f"    it was {step.bundle} then")
         if step.because:
             _line(f"    {step.because}")

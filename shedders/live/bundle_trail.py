@@ -105,6 +105,14 @@ class Trail:
             dict.fromkeys([*(change.bundle for change in self.changes if is_bundle(change.bundle)), *parts, *now])
         )
 
+    @property
+    def there_since_ms(self) -> int | None:
+        """When its owner got it, or what it was part of; None where the records that are left do not say."""
+        for change in reversed(self.changes):
+            if change.what in (What.ASSIGNED, What.MOVED):
+                return change.ended_ms if change.destination == self.owner else None
+        return None
+
     def settled(self, bundle: str, owner: str | None) -> None:
         """What is accepted now, where that is known better: of a cleaned log the records that are left do not say all."""
         self.bundle, self.owner = bundle, owner

@@ -26,6 +26,7 @@ class Because(StrEnum):
     OTHERS = "others-moved"  # its broker gave others away
     NO_MOVES = "no-moves"  # nothing was moved from anybody
     NOT_OVER = "not-over"  # others gave bundles away, its broker needed not
+    ELSEWHERE = "elsewhere"  # it came to its broker only afterwards
     UNSERVED = "unserved"  # nobody serves it: there is nothing to be moved
 
 
@@ -74,17 +75,26 @@ class WhyNot:
         return asdict(self)
 
 
-def why_not(bundle: str, owner: str | None, book: DecisionBook, *, now_ms: int, decisions_max: int = 20) -> WhyNot:
+def why_not(
+    bundle: str,
+    owner: str | None,
+    book: DecisionBook,
+    *,
+    now_ms: int,
+    since_ms: int | None = None,
+    decisions_max: int = 20,
+) -> WhyNot:
     """Why the newest decisions left a bundle where it is.
 
     Args:
         bundle: A live bundle.
         owner: Who serves it; None: nobody.
         now_ms: The log's time, as it is estimated.
+        since_ms: When it came to its owner, by the log; None: nobody knows.
         decisions_max: So many decisions are looked at.
     """
     sheds = book.newest(Subject.SHED)[: max(1, decisions_max)]
-    verdicts = [_verdict(record, bundle, owner) for record in sheds]
+    verdicts = [_verdict(record, bundle, owner, since_ms) for record in sheds]
     splits = [
         one for one in (_split_verdict(record, bundle) for record in book.newest(Subject.SPLIT)[:1]) if one is not None
     ]
@@ -127,8 +137,8 @@ def _sentences(
         yield f"the record had no room for {lost}: more may have been said of it (setting record_bytes_max)"
 
 
-def _verdict(record: DecisionRecord, bundle: str, owner: str | None) -> Verdict:
-    word, reason, said = _judge(record, bundle, owner)
+def _verdict(record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None) -> Verdict:
+    word, reason, said = _judge(record, bundle, owner, since_ms)
     return Verdict(
         record.id,
         record.subject,
@@ -144,7 +154,9 @@ def _verdict(record: DecisionRecord, bundle: str, owner: str | None) -> Verdict:
     )
 
 
-def _judge(record: DecisionRecord, bundle: str, owner: str | None) -> tuple[Because, str | None, str]:
+def _judge(
+    record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None
+) -> tuple[Because, str | None, str]:
     if record.skipped is not None:
         return Because.SKIPPED, record.skipped, f"nothing was decided (`{record.skipped}`): {record.why}"
     move = next((one for one in record.moves if one.bundle == bundle), None)
@@ -156,6 +168,8 @@ def _judge(record: DecisionRecord, bundle: str, owner: str | None) -> tuple[Beca
         return Because.LEFT, left.reason, f"it was left alone (`{left.reason}`): {left.why}"
     if owner is None:
         return Because.UNSERVED, None, "nobody serves it, so nobody can give it away"
+    if since_ms is not None and record.at_ms < since_ms:
+        return Because.ELSEWHERE, None, f"it was not at {owner} yet"
     if broker is not None:
         return Because.BROKER_LEFT, broker.reason, f"{owner} was left alone (`{broker.reason}`): {broker.why}"
     score = _score(record, owner)

@@ -16,7 +16,7 @@ from click.testing import Result
 from shedders.cli import decision_log, decisions, why
 from shedders.cli.since import parse_since
 from shedders.dry_run import Checked
-from shedders.live.decision_build import Executed, outcome_record, skipped_record
+from shedders.live.decision_build import Executed, outcome_record, shed_record, skipped_record
 from shedders.live.decision_record import AnyRecord, Junk, Undecodable, decode, encode, key_of
 from shedders.live.decision_topic import (
     DecisionRead,
@@ -44,6 +44,7 @@ from tests.support.decision_records import (
     UPPER,
     WHOLE,
     ChannelLog,
+    decision,
     move,
     occasion,
     record,
@@ -322,6 +323,16 @@ def test_why_not_says_what_the_newest_decision_says(
     found = json.loads(lines(run("why-not", f"{NAMESPACE}/topic", *HERE, "--output", "json")))
     assert found.keys() == {"asked", "bundle", "owner", "said", "verdicts", "same"}
     assert found["owner"] == "b2"
+
+
+def test_why_not_knows_what_a_decision_could_not_know(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = two_moves()
+    channel(monkeypatch, tmp_path, log)
+    early = replace(occasion(1), at_ms=log.at_ms - 1)
+    inject(monkeypatch, shed_record(early, decision(why="even")))
+    assert ": it was not at b2 yet" in lines(run("why-not", WHOLE, *HERE))
 
 
 def test_a_kafka_that_is_away(run: Callable[..., Result], closed_port: int) -> None:

@@ -350,6 +350,25 @@ def test_several_decisions_that_say_the_same_are_told_once() -> None:
     assert (few.same, len(few.verdicts)) == (2, 2)
 
 
+def test_of_a_decision_before_it_came_there_only_its_own_words_count() -> None:
+    early = record(1, left=[Left("b1", "outdated", "x")])
+    own = record(1, left=[Left(ONE, "cooling", "5 s")])
+    for found, word in ((early, Because.ELSEWHERE), (own, Because.LEFT)):
+        answer = why_not(ONE, "b1", book(found), now_ms=NOW_MS, since_ms=found.at_ms + 1)
+        assert answer.verdicts[0].word == word
+    assert why_not(ONE, "b1", book(early), now_ms=NOW_MS, since_ms=early.at_ms).verdicts[0].word == Because.BROKER_LEFT
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    log.moved(WHOLE, "b1", "b2", operation="op-1")
+    since_ms = log.at_ms
+    log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
+    trail = told(log, ONE)
+    assert trail.there_since_ms == since_ms
+    trail.settled(ONE, "b9")
+    assert trail.there_since_ms is None
+
+
 def test_what_was_cut_is_owned_up_to() -> None:
     small = RecordBounds(16_384, 100)
     many = [Left(f"t/n/{number}", "cooling", "x" * 90) for number in range(1_000)]
