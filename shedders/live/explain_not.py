@@ -95,16 +95,19 @@ def why_not(
     """
     sheds = book.newest(Subject.SHED)[: max(1, decisions_max)]
     verdicts = [_verdict(record, bundle, owner, since_ms) for record in sheds]
-    splits = [
-        one for one in (_split_verdict(record, bundle) for record in book.newest(Subject.SPLIT)[:1]) if one is not None
-    ]
+    # Every broker looks after its own bundles: what another one said of it is over.
+    look = next((one for one in book.newest(Subject.SPLIT) if one.leader == owner), None)
+    splits = [] if look is None else [one for one in (_split_verdict(look, bundle),) if one is not None]
     same = 0
     for one in verdicts:
         if (one.word, one.reason) != (verdicts[0].word, verdicts[0].reason):
             break
         same += 1
     said = list(_sentences(bundle, owner, sheds, verdicts, same, now_ms))
-    said += [one.said for one in splits]
+    said += [
+        f"{one.leader} looked for bundles to split {length(max(0, now_ms - one.at_ms))} ago: {one.said}"
+        for one in splits
+    ]
     return WhyNot(bundle, owner, said, [*verdicts, *splits], same)
 
 

@@ -380,7 +380,9 @@ def test_what_was_cut_is_owned_up_to() -> None:
 def test_splits_nobody_and_nothing() -> None:
     looked = SplitDecision(decision().cluster, [SplitPlan(ONE, (), "hits", "2 times in a row")], None, {})
     answer = asked(record(1), split_record(occasion(2), looked))
-    assert answer.said[-1] == "it was not split (`hits`): 2 times in a row"
+    assert answer.said[-1] == "b1 looked for bundles to split 8 min ago: it was not split (`hits`): 2 times in a row"
+    other = asked(record(1), split_record(occasion(2, leader="b2"), looked))
+    assert [one.subject for one in other.verdicts] == ["shed"]
     assert [one.subject for one in answer.verdicts] == ["shed", "split"]
     assert asked(owner="b1").said == ["there is no decision record: no balancer runs, or it has not decided yet"]
     unserved = asked(record(1), owner=None)
