@@ -9,7 +9,7 @@ from loaddata.ownership import Accepted, OwnershipChange
 from statechannel.core.states import State
 
 if TYPE_CHECKING:
-    from statechannel.runtime.host import Host
+    from statechannel.api import StateChannel
 
 
 class ChangeWatch(Protocol):
@@ -49,30 +49,29 @@ class ChannelPort(Protocol):
         ...
 
 
-class HostChannel:
+class MemberChannel:
     """The port on a running member."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, channel: StateChannel) -> None:
+        self._channel = channel
 
     def leading(self) -> bool:
         """See `ChannelPort.leading`."""
-        return self._host.engine.leading
+        return self._channel.leading
 
     def positions(self) -> Mapping[int, int]:
         """See `ChannelPort.positions`."""
-        return {replica.partition: replica.applied for replica in self._host.engine.replicas}
+        return self._channel.positions()
 
     def assigned(self) -> Iterable[OwnershipChange]:
         """See `ChannelPort.assigned`."""
-        for replica in self._host.engine.replicas:
-            for key in replica.view.live():
-                if key.state is State.ASSIGNED and key.to is not None:
-                    yield OwnershipChange(key.to, replica.partition, key.offset)
+        for bundle in self._channel.picture().bundles:
+            if bundle.state == State.ASSIGNED and bundle.owner is not None:
+                yield OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
 
     def watch(self, limit: int) -> ChangeWatch:
         """See `ChannelPort.watch`."""
-        return self._host.live.watch(limit)
+        return self._channel.watch(limit)
 
 
 def newest_changes(assigned: Iterable[OwnershipChange]) -> list[OwnershipChange]:

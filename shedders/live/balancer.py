@@ -65,7 +65,7 @@ class Ports:
     standing: Callable[[], Standing | None]
     known: Callable[[], Known]
     chosen: Callable[[], Chosen]
-    inputs: Callable[[Picture], Inputs]
+    inputs: Callable[[Picture | None], Inputs]
     write: Callable[[AnyRecord], object]
     metrics: BalancerMetrics
     clocks: LiveClocks
@@ -82,11 +82,12 @@ class _Lead(NamedTuple):
 class Balancer:
     """See the module. All methods belong to the loop's thread."""
 
-    def __init__(self, ports: Ports, settings: BalancerSettings, *, manager: Callable[[], str]) -> None:
+    def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings], *, manager: Callable[[], str]) -> None:
         self._ports = ports
         self._settings = settings
         self._manager = manager
-        self._movers = Movers(ports.channel, settings.moves_at_once, settings.move_timeout_s, ports.clocks.mono_s)
+        now = settings()
+        self._movers = Movers(ports.channel, now.moves_at_once, now.move_timeout_s, ports.clocks.mono_s)
         self._lead: _Lead | None = None
         self._trigger = ""
         self._wake = asyncio.Event()
@@ -137,12 +138,12 @@ class Balancer:
         while True:
             now_s = self._ports.clocks.mono_s()
             lead = self._follow_leadership(now_s)
-            if lead is not None and now_s >= lead.since_s + self._settings.settle_s:
+            if lead is not None and now_s >= lead.since_s + self._settings().settle_s:
                 if lead.balance.number == 0:
                     return "new-leader"
-                if now_s >= self._decided_s + self._settings.interval_s:
+                if now_s >= self._decided_s + self._settings().interval_s:
                     return "cycle"
-                if self._trigger and now_s >= self._decided_s + self._settings.trigger_gap_s:
+                if self._trigger and now_s >= self._decided_s + self._settings().trigger_gap_s:
                     return self._trigger
             self._wake.clear()
             try:
@@ -161,8 +162,8 @@ class Balancer:
                 self._lead = None
                 self._ports.metrics.stopped()
         elif self._lead is None or self._lead.term != term:
-            booked = BookedMoves(expire_s=self._settings.move_timeout_s, keep_s=self._settings.move_memory_s)
-            self._lead = _Lead(term, now_s, Balance(booked, self._settings.budget))
+            booked = BookedMoves(expire_s=self._settings().move_timeout_s, keep_s=self._settings().move_memory_s)
+            self._lead = _Lead(term, now_s, Balance(booked, self._settings().budget))
             self._fingerprint = ""
         return self._lead
 
@@ -204,15 +205,13 @@ class Balancer:
             return "safe-mode", cluster.safe
         if standing is None:
             return "policies-unread", "the policies have not been read to their end yet"
-        if not self._settings.balancing:
+        if not self._settings().balancing:
             return "shedding-off", "extensions.balancer.balancing is false on this broker"
         if not standing.shedding_on:
             return "shedding-off", standing.shedding_why
         return None
 
-    def _carry_out(
-        self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: Chosen, decision: Decision
-    ) -> None:
+    def _carry_out(self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: Chosen, decision: Decision) -> None:
         balance = lead.balance
         before = len(balance.booked)
         admitted, moves = balance.commit(cluster, chosen, decision, self._ports.clocks.mono_s())
@@ -228,7 +227,7 @@ class Balancer:
                 told=lambda ended: self._moved(lead, occasion.id, ended),
             )
             executed[move.bundle] = Executed(operation)
-        use = BudgetUse(self._settings.budget, admitted.budget, admitted.left, before)
+        use = BudgetUse(self._settings().budget, admitted.budget, admitted.left, before)
         record = shed_record(occasion, decision, executed=executed, budget=use, bounds=self.bounds)
         self._tell(record, decision.plan.scores)
 
@@ -261,7 +260,7 @@ class Balancer:
 
         def made() -> Occasion:
             settings = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
-            settings["budget"] = self._settings.budget.model_dump(mode="json")
+            settings["budget"] = self._settings().budget.model_dump(mode="json")
             return Occasion(
                 id=str(ULID()),
                 term=lead.term,

@@ -76,7 +76,9 @@ class Balance:
         memory = self.memory.get(chosen.names["shedding"], {})
         return decide(cluster, chosen.shedding, memory, chosen.pipeline, booked=self.booked.moves)
 
-    def commit(self, cluster: Cluster, chosen: Chosen, decision: Decision, now_s: float) -> tuple[Admitted, Sequence[Move]]:
+    def commit(
+        self, cluster: Cluster, chosen: Chosen, decision: Decision, now_s: float
+    ) -> tuple[Admitted, Sequence[Move]]:
         """Keep the memory, and book what the budget lets through; the moves to make."""
         self.memory = {chosen.names["shedding"]: decision.memory}
         admitted = admit(cluster, decision.moves, self.booked.moves, self.budget)

@@ -21,6 +21,9 @@ class BalancerSettings(Group):
         "Where the broker's load comes from where no embedder supplies it: the host alone, or made up as in the demo (then "
         "bundles have load, too). none: this broker reports nothing, and nobody moves bundles to or from it.",
     )
+    simulated_seed: int = setting(
+        1, "Seed of the load that is made up: the same on all brokers, so that a bundle's load moves with it.", ge=0
+    )
     manager: Literal["extensible", "modular"] = setting(
         "extensible",
         "Who places bundles: every broker by itself, or the leader on request. The policy `manager` stands over it.",

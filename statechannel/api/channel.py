@@ -11,14 +11,15 @@ from ulid import ULID
 from statechannel.api.extensions import Running, placement_of
 from statechannel.core import commands
 from statechannel.core.bundle import MAX_CHILDREN, namespace_bounds
-from statechannel.core.commands import AwaitOperation, Started, Unknown
+from statechannel.core.commands import AwaitOperation, NotFound, Started, Unknown
 from statechannel.core.digest import digest
-from statechannel.core.picture import Picture, owners_of, picture_of
+from statechannel.core.picture import BrokerSeen, Picture, brokers_of, owners_of, picture_of
 from statechannel.runtime import arguments
 from statechannel.runtime.assemble import Opened, open_member
 from statechannel.runtime.changes import Past
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from statechannel.runtime.hooks import BrokerHooks, refuse_inside_hook
+from statechannel.runtime.request_record import Asked
 from statechannel.settings import Settings, load, to_identity
 
 if TYPE_CHECKING:
@@ -328,6 +329,20 @@ class StateChannel:
         """Brokers and bundles as this member knows them now; a copy, some tens of milliseconds for 65,000 bundles."""
         return picture_of(self._host.engine)
 
+    def brokers(self) -> list[BrokerSeen]:
+        """The brokers that this member hears, itself included, sorted by id."""
+        return brokers_of(self._host.engine)
+
+    def positions(self) -> dict[int, int]:
+        """Offset through which each partition is applied; -1 before the first record."""
+        return {replica.partition: replica.applied for replica in self._host.engine.replicas}
+
+    def locate(self, name: str) -> str | NotFound:
+        """The live bundle that a bundle's or topic's name means."""
+        arguments.text("name", name)
+        found = self._host.engine.locate(name)
+        return found if isinstance(found, NotFound) else found.name
+
     def owners(self, namespace: str) -> dict[str, str]:
         """Broker by bundle, for the bundles of a namespace that are assigned or on their way to one."""
         arguments.text("namespace", namespace)
@@ -358,6 +373,18 @@ class StateChannel:
     def access(self) -> Access:
         """How Kafka is reached, and the names of the channel's topics: for extensions with topics of their own."""
         return self._opened.access
+
+    @property
+    def metrics_registry(self) -> CollectorRegistry:
+        """Where this member's metrics are; extensions add theirs."""
+        return self._host.metrics.registry
+
+    def request(self, asked: Asked, args: Mapping[str, Any], timeout_s: float) -> str:
+        """Write a request to the requests topic for whichever broker it concerns, and do not wait; its id."""
+        arguments.instance("asked", asked, Asked)
+        arguments.instance("args", args, dict)
+        arguments.seconds("timeout_s", timeout_s)
+        return self._host.request(asked, args, timeout_s)
 
     def answer_for(self, extension: str, handler: Handler) -> None:
         """Have a handler answer the requests that come through the requests topic for an extension."""

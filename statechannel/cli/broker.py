@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.api import BrokerHooks, StateChannel, Stopped
+from statechannel.api.extensions import make_installed
 from statechannel.cli.connection import connect
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
@@ -256,6 +257,7 @@ async def _open(
         listeners=listeners,
         create_topics=create_topics,
         join_timeout_s=join_s,
+        extensions=make_installed(settings),
         on_stuck=on_stuck(events=hooks.events),
     )
 

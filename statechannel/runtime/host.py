@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from ulid import ULID
 
 from statechannel.core import commands
 from statechannel.core.commands import Command, Outcome
@@ -35,13 +36,14 @@ from statechannel.core.inputs import (
     Topic,
 )
 from statechannel.core.presence import Mode
-from statechannel.runtime import arguments, outcomes
+from statechannel.runtime import arguments, outcomes, request_record
 from statechannel.runtime.changes import LiveChanges
 from statechannel.runtime.collector import ReplayCalm
 from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.runtime.handlers import Handlers
 from statechannel.runtime.hooks import BrokerHooks, HookRunner
+from statechannel.runtime.request_record import Asked, Request
 from statechannel.runtime.requests import DeskOptions, RequestDesk
 from statechannel.runtime.supervision import Watchdog, log_evidence, within
 
@@ -319,6 +321,18 @@ class Host:
     def _append_request(self, identifier: str, value: bytes) -> None:
         self._desk_tokens -= 1
         self._log.append(Append(self._desk_tokens, Topic.REQUESTS, 0, identifier.encode(), value))
+
+    def request(self, asked: Asked, args: Mapping[str, Any], timeout_s: float) -> str:
+        """Write a request for whichever broker it concerns; its id.
+
+        Raises:
+            ChannelStoppedError: This member has stopped.
+        """
+        if self._stopping is not None:
+            raise ChannelStoppedError(self._stopping)
+        request = Request(str(ULID()), asked.value, 0, args, self._around.broker)
+        self._append_request(request.id, request_record.encode(request, timeout_s=timeout_s))
+        return request.id
 
     # --- inputs -----------------------------------------------------------------------------------------------------
 

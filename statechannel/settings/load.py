@@ -109,13 +109,14 @@ def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
             )
         target = given.setdefault(group, {})
         if group == EXTENSIONS:
-            extension, dot, field = field.partition(".")
-            if not dot or not field:
+            *path, field = field.split(".")
+            if not path or not field or not all(path):
                 raise SettingsError(
                     [f"--set {name}: not of the form extensions.extension.name=value."],
                     hint="Example: --set extensions.balancer.enabled=false",
                 )
-            target = target.setdefault(extension, {})
+            for part in path:  # an extension has groups of its own
+                target = target.setdefault(part, {})
         target[field] = _parse_value(value)
     return given
 

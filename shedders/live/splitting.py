@@ -1,0 +1,248 @@
+"""Splits of the bundles that this broker serves: when they are too big, and where they are cut (upstream `SplitScheduler`).
+
+Every broker looks after its own: it alone knows the load of each of its bundles, and the topics in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import structlog
+from ulid import ULID
+
+from shedders.cluster import Broker, Bundle, Cluster, TopicLoad
+from shedders.cuts import children
+from shedders.dry_run import SplitDecision
+from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, split_record
+from shedders.live.movers import word_of
+from shedders.split_when import SplitWhen
+from statechannel.core import commands
+from statechannel.core.bundle import topic_hash
+from statechannel.runtime.exits import ChannelStoppedError
+
+if TYPE_CHECKING:
+    from loaddata.source import LoadSource
+    from loaddata.top_bundles import LocalBundle
+    from shedders.live.balancer import Ports
+    from shedders.live.settings import BalancerSettings
+    from shedders.plan import SplitPlan
+
+_log = structlog.get_logger(__name__)
+
+
+class TopicsOnDemand(Sequence[TopicLoad]):
+    """The topics of a bundle, asked for when somebody looks: most bundles are never looked at."""
+
+    def __init__(self, source: LoadSource, bundle: str) -> None:
+        self._source = source
+        self._bundle = bundle
+        self._found: list[TopicLoad] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> TopicLoad: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[TopicLoad]: ...
+
+    def __getitem__(self, index: int | slice) -> TopicLoad | Sequence[TopicLoad]:
+        return self._topics()[index]
+
+    def __len__(self) -> int:
+        return len(self._topics())
+
+    def __iter__(self) -> Iterator[TopicLoad]:
+        return iter(self._topics())
+
+    def _topics(self) -> list[TopicLoad]:
+        if self._found is None:
+            topics = [
+                TopicLoad(
+                    one.name,
+                    topic_hash(one.name),
+                    one.msg_rate_in,
+                    one.msg_rate_out,
+                    one.msg_throughput_in,
+                    one.msg_throughput_out,
+                )
+                for one in self._source.topics(self._bundle)
+            ]
+            self._found = sorted(topics, key=lambda topic: (topic.position, topic.name))
+        return self._found
+
+
+def own_cluster(
+    broker: str,
+    local: Mapping[str, LocalBundle],
+    source: LoadSource,
+    owners: Callable[[str], Mapping[str, str]],
+    *,
+    now_ms: int,
+    safe: str | None,
+) -> Cluster:
+    """What this broker knows of its own bundles, and of the others in their namespaces as far as they count."""
+    serving = dict(sorted(local.items()))
+    bundles: dict[str, Bundle] = {}
+    for namespace in sorted({name.rpartition("/")[0] for name in serving}):
+        for name, owner in sorted(owners(namespace).items()):
+            mine = serving.get(name) if owner == broker else None
+            bundles[name] = (
+                Bundle(name, owner)
+                if mine is None
+                else Bundle(
+                    name,
+                    owner,
+                    stats=mine.stats,
+                    averages=mine.timed.averages,
+                    topics=TopicsOnDemand(source, name),
+                    non_persistent=mine.non_persistent,
+                )
+            )
+    return Cluster({broker: Broker(broker)}, bundles, now_ms=now_ms, safe=safe)
+
+
+@dataclass(slots=True)
+class _Memory:
+    looks: int = 0
+    kept: Mapping[str, Any] | None = None
+    fingerprint: str = ""
+
+
+class Splitting:
+    """See the module. All methods belong to the loop's thread.
+
+    Args:
+        local: This broker's bundles with their load, by name.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: Callable[[], BalancerSettings],
+        *,
+        source: LoadSource,
+        local: Callable[[], Mapping[str, LocalBundle]],
+        safe: Callable[[], str | None],
+        manager: Callable[[], str],
+    ) -> None:
+        self._ports = ports
+        self._settings = settings
+        self._source = source
+        self._local = local
+        self._safe = safe
+        self._manager = manager
+        self._memory = _Memory()
+        self.bounds = RecordBounds()
+
+    async def run(self) -> None:
+        """Look for ever; ends by being cancelled."""
+        while True:
+            await asyncio.sleep(self._settings().split_interval_s)
+            if self._settings().splitting:
+                await self.look()
+
+    async def look(self) -> SplitDecision:
+        """Look once, and split what should be."""
+        ports, memory = self._ports, self._memory
+        begun_s = ports.clocks.mono_s()
+        chosen = ports.chosen()
+        cluster = own_cluster(
+            ports.channel.identity.broker,
+            self._local(),
+            self._source,
+            ports.channel.owners,
+            now_ms=ports.clocks.log_ms(),
+            safe=self._safe(),
+        )
+        when = SplitWhen(chosen.splitting, chosen.algorithm)
+        found = await asyncio.to_thread(when.plan, cluster, memory.kept or {}, ports.channel.identity.broker)
+        memory.kept = found.memory
+        memory.looks += 1
+        decision = SplitDecision(cluster, found.plans, found.why, found.memory)
+        wanted = [plan for plan in found.plans if plan.positions]
+        if wanted or found.plans:
+            await self._carry_out(decision, wanted, begun_s)
+        return decision
+
+    async def _carry_out(self, decision: SplitDecision, wanted: Sequence[SplitPlan], begun_s: float) -> None:
+        ports = self._ports
+        operations = {plan.bundle: str(ULID()) for plan in wanted}
+        record = split_record(
+            self._occasion(begun_s),
+            decision,
+            executed={bundle: Executed(operation) for bundle, operation in operations.items()},
+            bounds=self.bounds,
+        )
+        ports.write(record)
+        ports.metrics.decided(record)
+        for plan in wanted:
+            await self._split(plan, operations[plan.bundle], record.id)
+
+    async def _split(self, plan: SplitPlan, operation: str, decision_id: str) -> None:
+        ports = self._ports
+        timeout_s = self._settings().move_timeout_s
+        begun_s = ports.clocks.mono_s()
+        why = f"split by the balancer, decision {decision_id}: {plan.why}"[:300]
+        command = commands.Split(plan.bundle, operation, timeout_s, tuple(plan.positions), 2, why)
+        try:
+            outcome = await ports.channel.ask(command)
+            if isinstance(outcome, commands.Started | commands.Unknown):
+                outcome = await ports.channel.ticket(operation).outcome(timeout_s)
+        except ChannelStoppedError as error:
+            result, told = "abandoned", str(error)
+        else:
+            result, told = word_of(outcome)
+        took_s = ports.clocks.mono_s() - begun_s
+        ports.metrics.split(result, plan.reason, took_s)
+        ports.write(
+            outcome_record(
+                decision_id,
+                plan.bundle,
+                result,
+                told,
+                operation=operation,
+                at_ms=ports.clocks.log_ms(),
+                term=max(0, ports.channel.term),
+                leader=ports.channel.identity.broker,
+                took_ms=took_s * 1_000,
+                bounds=self.bounds,
+            )
+        )
+        if result == "done" and ports.chosen().splitting.unload_children:
+            await self.unload_children(plan.bundle, plan.positions)
+
+    async def unload_children(self, parent: str, positions: Sequence[int]) -> None:
+        """Let the children go, so that they are placed anew (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`)."""
+        ports = self._ports
+        timeout_s = self._settings().move_timeout_s
+        namespace = parent.rpartition("/")[0]
+        mine = ports.channel.identity.broker
+        owners = ports.channel.owners(namespace)
+        for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
+            operation = str(ULID())
+            unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}")
+            outcome = await ports.channel.ask(unload)
+            if isinstance(outcome, commands.Started | commands.Unknown):
+                await ports.channel.ticket(operation).outcome(timeout_s)
+
+    def _occasion(self, begun_s: float) -> Occasion:
+        ports, memory = self._ports, self._memory
+        chosen = ports.chosen()
+        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("split", "splitting")}
+        new, memory.fingerprint = repr(settings) != memory.fingerprint, repr(settings)
+        return Occasion(
+            id=str(ULID()),
+            term=max(0, ports.channel.term),
+            leader=ports.channel.identity.broker,
+            cycle=memory.looks,
+            at_ms=ports.clocks.log_ms(),
+            inputs=ports.inputs(None),
+            strategy=chosen.names["split"],
+            profile=chosen.profile,
+            settings=settings,
+            tell_settings=new,
+            manager=self._manager(),
+            took_ms=(ports.clocks.mono_s() - begun_s) * 1_000,
+        )

@@ -1,0 +1,51 @@
+"""What has moved lately, as every broker sees it in the log: a new leader knows what the old one has done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shedders.cluster import RecentMoves
+from statechannel.core.states import State
+
+if TYPE_CHECKING:
+    from statechannel.runtime.changes import Change
+
+REMEMBERED_MAX = 100_000
+
+
+class RecentTrail:
+    """Fold of accepted records: when a bundle came to another broker, and which two brokers took part.
+
+    Args:
+        keep_s: So long it is remembered.
+    """
+
+    def __init__(self, keep_s: float) -> None:
+        self._keep_s = keep_s
+        self._bundles: dict[str, float] = {}
+        self._brokers: dict[str, float] = {}
+
+    def changed(self, change: Change, now_s: float) -> None:
+        """A record was accepted."""
+        if change.state is not State.ASSIGNED or change.from_ in (None, change.to) or change.to is None:
+            return
+        self._note(self._bundles, change.bundle, now_s)
+        self._note(self._brokers, str(change.from_), now_s)
+        self._note(self._brokers, change.to, now_s)
+
+    def recent(self, now_s: float) -> RecentMoves:
+        """Ages in seconds, by name."""
+        for table in (self._bundles, self._brokers):
+            while table and now_s - next(iter(table.values())) > self._keep_s:
+                del table[next(iter(table))]
+        return RecentMoves(
+            {name: now_s - self._bundles[name] for name in sorted(self._bundles)},
+            {name: now_s - self._brokers[name] for name in sorted(self._brokers)},
+        )
+
+    @staticmethod
+    def _note(table: dict[str, float], name: str, now_s: float) -> None:
+        table.pop(name, None)
+        table[name] = now_s
+        if len(table) > REMEMBERED_MAX:
+            del table[next(iter(table))]
