@@ -1,21 +1,24 @@
 """Load that is made up: for the demo and for tests. The same seed gives the same load, on whatever broker a bundle lies.
 
-A bundle's load is a function of the seed, its name and the time, so that it moves with the bundle. A few bundles are heavy and
-most are light, as in practice; all follow a wave, and a little noise that changes every few seconds.
+Topics have the load, bundles the sum of their topics: a topic's is a function of the seed, its name and the time, so that it
+moves with the bundle, and falls to one part when the bundle is split. A few topics are heavy and most are light, as in
+practice; all follow a wave, and a little noise that changes every few seconds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from loaddata.broker_update import HostUsage, Traffic
 from loaddata.bundle_load import BundleStats
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from loaddata.usage import ResourceUsage
+from statechannel.core.bundle import FULL_UPPER, parse_key, topic_hash
 
 _CORE: Final = 100.0
 _MEMORY_MIB: Final = 4_096.0
@@ -27,26 +30,33 @@ class LoadProfile:
     """What is made up.
 
     Attributes:
-        msg_rate: Messages a second, in, of the lightest bundles.
+        topics: Of each namespace.
+        msg_rate: Messages a second, in, of the lightest topics.
         heavy: The heaviest have about this many times as much.
         shape: Larger: fewer heavy ones.
         msg_size_bytes: Size of a message.
         fan_out: Messages sent for each received.
         wave: Height of the wave, 0 to 1; `wave_s`: its length.
         noise: Height of the noise, 0 to 1; `noise_s`: how long it stays the same.
-        topics_max: Topics of a bundle: 1 to so many.
     """
 
-    msg_rate: float = 200.0
-    heavy: float = 50.0
-    shape: float = 5.0
+    topics: int = 200
+    msg_rate: float = 20.0
+    heavy: float = 100.0
+    shape: float = 8.0
     msg_size_bytes: float = 1_024.0
     fan_out: float = 1.5
     wave: float = 0.2
     wave_s: float = 300.0
     noise: float = 0.05
     noise_s: float = 10.0
-    topics_max: int = 20
+
+
+class _Topic(NamedTuple):
+    position: int
+    name: str
+    rate: float
+    phase: float
 
 
 @dataclass(slots=True)
@@ -55,8 +65,8 @@ class SimulatedSource:
 
     Attributes:
         serving: Bundles that the broker serves now.
-        now_s: A clock that all brokers share, such as wall time in seconds, so that they agree on a bundle's load.
-        factors: By bundle: its load is multiplied by this, to heat it up or to silence it.
+        now_s: A clock that all brokers share, such as wall time in seconds, so that they agree on a topic's load.
+        factors: By topic's full name: its load is multiplied by this, to heat it up or to silence it.
     """
 
     seed: int
@@ -64,6 +74,7 @@ class SimulatedSource:
     now_s: Callable[[], float]
     profile: LoadProfile = field(default_factory=LoadProfile)
     factors: dict[str, float] = field(default_factory=dict)
+    _namespaces: dict[str, list[_Topic]] = field(default_factory=dict)
 
     def bundles(self) -> Mapping[str, MeasuredBundle]:
         """See `LoadSource.bundles`."""
@@ -74,46 +85,60 @@ class SimulatedSource:
         """See `LoadSource.topics`."""
         if bundle not in set(self.serving()):
             return ()
-        stats = self.stats(bundle, self.now_s())
-        parts = [0.2 + self._draw("topic", bundle, str(number)) for number in range(stats.topics)]
-        namespace = bundle.rpartition("/")[0]
-        whole = math.fsum(parts)
-        return [
-            TopicRates(
-                f"persistent://{namespace}/t-{bundle.rpartition('/')[2]}-{number}",
-                stats.msg_rate_in * part / whole,
-                stats.msg_rate_out * part / whole,
-                stats.msg_throughput_in * part / whole,
-                stats.msg_throughput_out * part / whole,
-            )
-            for number, part in enumerate(parts)
-        ]
+        now_s = self.now_s()
+        return [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
 
     def stats(self, bundle: str, now_s: float) -> BundleStats:
         """What a bundle does at a time."""
-        profile = self.profile
-        weight = 1 + (profile.heavy - 1) * self._draw("weight", bundle) ** profile.shape
-        phase = self._draw("phase", bundle)
-        wave = 1 + profile.wave * math.sin(2 * math.pi * (now_s / profile.wave_s + phase))
-        slot = math.floor(now_s / profile.noise_s)
-        noise = 1 + profile.noise * (2 * self._draw("noise", bundle, str(slot)) - 1)
-        rate = profile.msg_rate * weight * wave * noise * self.factors.get(bundle, 1.0)
-        topics = 1 + int(self._draw("topics", bundle) * profile.topics_max)
+        topics = [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
+        throughput_in = math.fsum(topic.msg_throughput_in for topic in topics)
         return BundleStats(
-            msg_rate_in=rate,
-            msg_rate_out=rate * profile.fan_out,
-            msg_throughput_in=rate * profile.msg_size_bytes,
-            msg_throughput_out=rate * profile.fan_out * profile.msg_size_bytes,
-            topics=topics,
-            consumers=2 * topics,
-            producers=topics,
-            cache_size_bytes=int(rate * profile.msg_size_bytes),
+            msg_rate_in=math.fsum(topic.msg_rate_in for topic in topics),
+            msg_rate_out=math.fsum(topic.msg_rate_out for topic in topics),
+            msg_throughput_in=throughput_in,
+            msg_throughput_out=math.fsum(topic.msg_throughput_out for topic in topics),
+            topics=len(topics),
+            consumers=2 * len(topics),
+            producers=len(topics),
+            cache_size_bytes=int(throughput_in),
         )
+
+    def _rates(self, topic: _Topic, now_s: float) -> TopicRates:
+        profile = self.profile
+        wave = 1 + profile.wave * math.sin(2 * math.pi * (now_s / profile.wave_s + topic.phase))
+        slot = math.floor(now_s / profile.noise_s)
+        noise = 1 + profile.noise * (2 * self._draw("noise", topic.name, str(slot)) - 1)
+        rate = topic.rate * wave * noise * self.factors.get(topic.name, 1.0)
+        size = profile.msg_size_bytes
+        return TopicRates(topic.name, rate, rate * profile.fan_out, rate * size, rate * profile.fan_out * size)
+
+    def _topics_of(self, bundle: str) -> Sequence[_Topic]:
+        parts = parse_key(bundle.encode())
+        if parts is None or parts.is_namespace:
+            return ()
+        topics = self._namespaces.get(parts.namespace)
+        if topics is None:
+            topics = self._namespaces[parts.namespace] = self._made_up(parts.namespace)
+        last = parts.upper if parts.upper == FULL_UPPER else parts.upper - 1
+        return topics[bisect_left(topics, (parts.lower,)) : bisect_right(topics, last, key=_position)]
+
+    def _made_up(self, namespace: str) -> list[_Topic]:
+        profile = self.profile
+        found = []
+        for number in range(profile.topics):
+            name = f"persistent://{namespace}/t-{number}"
+            rate = profile.msg_rate * (1 + (profile.heavy - 1) * self._draw("weight", name) ** profile.shape)
+            found.append(_Topic(topic_hash(name), name, rate, self._draw("phase", namespace)))
+        return sorted(found)
 
     def _draw(self, *what: str) -> float:
         """A number from 0 to 1 that depends on nothing but the seed and the words."""
         digest = hashlib.blake2b("\0".join((str(self.seed), *what)).encode(), digest_size=4).digest()
         return int.from_bytes(digest) / _RANGE
+
+
+def _position(topic: _Topic) -> int:
+    return topic.position
 
 
 @dataclass(frozen=True, slots=True)

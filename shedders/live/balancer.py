@@ -6,7 +6,7 @@ Nothing that it does is needed for a bundle to be served: if it fails or is swit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shedders.dry_run import Decision
     from shedders.live.chosen import Chosen
     from shedders.live.clocks import LiveClocks
-    from shedders.live.decision_record import AnyRecord, Inputs
+    from shedders.live.decision_record import AnyRecord, DecisionRecord, Inputs
     from shedders.live.metrics import BalancerMetrics
     from shedders.live.policy_standing import Standing
     from shedders.live.settings import BalancerSettings
@@ -59,6 +59,7 @@ class Ports:
         chosen: The strategies in force.
         inputs: How far each log was read.
         write: Writes a decision record down; never waits.
+        recall: The newest shedding decision that any leader wrote down; None where there is none or it cannot be read.
     """
 
     channel: StateChannel
@@ -67,6 +68,7 @@ class Ports:
     chosen: Callable[[], Chosen]
     inputs: Callable[[Picture | None], Inputs]
     write: Callable[[AnyRecord], object]
+    recall: Callable[[], Awaitable[DecisionRecord | None]]
     metrics: BalancerMetrics
     clocks: LiveClocks
 
@@ -95,7 +97,7 @@ class Balancer:
         self._last: Cluster | None = None
         self._fingerprint = ""
         self.bounds = RecordBounds()
-        self.newest: AnyRecord | None = None
+        self.newest: DecisionRecord | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -174,6 +176,8 @@ class Balancer:
         if lead is None:
             return
         ports = self._ports
+        if lead.balance.number == 0:
+            await self._recall(lead)
         self._trigger = ""
         self._decided_s = begun_s = ports.clocks.mono_s()
         lead.balance.number += 1
@@ -195,6 +199,12 @@ class Balancer:
         if ports.channel.term != lead.term:
             return  # whoever leads now decides; nothing was begun
         self._carry_out(lead, occasion(), cluster, chosen, decision)
+
+    async def _recall(self, lead: _Lead) -> None:
+        """Go on where the leader before this one stopped: hit counts and smoothed usage do not begin anew."""
+        before = await self._ports.recall()
+        if before is not None and before.memory is not None:
+            lead.balance.memory = {before.strategy: before.memory}
 
     def _skipped(self, picture: Picture, cluster: Cluster) -> tuple[str, str] | None:
         """Why nothing is decided: a stable word and a sentence."""
@@ -285,7 +295,7 @@ class Balancer:
         new, self._fingerprint = found != self._fingerprint, found
         return new
 
-    def _tell(self, record: AnyRecord, scores: Mapping[str, float] | None = None) -> None:
+    def _tell(self, record: DecisionRecord, scores: Mapping[str, float] | None = None) -> None:
         self.newest = record
         self._ports.write(record)
-        self._ports.metrics.decided(record, scores)  # type: ignore[arg-type]
+        self._ports.metrics.decided(record, scores)

@@ -172,6 +172,7 @@ def shed_record(
             placed=decision.placed,
             left=plan.left,
             executed=executed,
+            memory=decision.memory,
         )
     )
 
@@ -280,6 +281,7 @@ class _Found:
     left: Sequence[Left] = ()
     executed: Mapping[str, Executed] = field(default_factory=dict)
     skipped: str | None = None
+    memory: Mapping[str, Any] | None = None
 
     def named(self) -> Iterable[str]:
         """Brokers that the moves are about."""
@@ -324,6 +326,7 @@ class _Draft:
         scores = room.table("scores", scores, short.name, share=0.5, order=order)
         placed = room.entries("placed", found.placed, self._placed, share=0.5)
         told = self._settings(room)
+        memory = found.memory if found.memory is not None and room.fits("memory", found.memory) else None
         order_left = brokers_first(found.left, found.brokers)
         left = room.entries("left", found.left, self._left, share=1.0, order=order_left)
         cut = dict(room.cut)
@@ -333,6 +336,7 @@ class _Draft:
             update={
                 "inputs": inputs.model_copy(update={"channel": channel}),
                 "settings": told,
+                "memory": memory,
                 "scores": scores,
                 "stats": stats,
                 "moves": moves,
@@ -362,6 +366,7 @@ class _Draft:
             profile=short.name(occasion.profile),
             fingerprint=fingerprint(occasion.settings),
             settings=None,
+            memory=None,
             inputs=occasion.inputs.model_copy(update={"channel": {}}),
             label=word(found.label),
             reason=word(found.reason),

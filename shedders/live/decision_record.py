@@ -124,6 +124,9 @@ class DecisionRecord(RecordPart):
     settings: dict[str, JsonValue] | None = Field(
         None, description="The settings themselves; null: as in the last record with this fingerprint that has them."
     )
+    memory: dict[str, JsonValue] | None = Field(
+        None, description="What the strategy remembers for the next decision, another leader's, too; null: no room."
+    )
     inputs: Inputs
     label: Word = Field(description="Upstream's label.")
     reason: Word = Field(description="Upstream's reason.")

@@ -28,8 +28,8 @@ from shedders.live.balancer import Balancer, Ports
 from shedders.live.chosen import Chosen, choose
 from shedders.live.clocks import LiveClocks
 from shedders.live.cluster_now import Known, broker_now, why_left_alone
-from shedders.live.decision_record import Inputs
-from shedders.live.decision_topic import DecisionTopics, DecisionWriter, open_decision_topic
+from shedders.live.decision_record import DecisionRecord, Inputs
+from shedders.live.decision_topic import DecisionReader, DecisionTopics, DecisionWriter, open_decision_topic
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from statechannel.api import StateChannel
     from statechannel.core.picture import Picture
     from statechannel.core.placement import Placement
+    from statechannel.kafka.client_settings import ClientSettings
     from statechannel.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -217,6 +218,7 @@ class BalancerExtension:
             chosen=lambda: self._chosen,
             inputs=self._inputs,
             write=self._write,
+            recall=self._recall,
             metrics=metrics,
             clocks=self._clocks,
         )
@@ -309,6 +311,18 @@ class BalancerExtension:
     def _write(self, record: Any) -> None:
         if self._writer is not None:
             self._writer.write(record)
+
+    async def _recall(self) -> DecisionRecord | None:
+        channel = self._channel
+        if channel is None:
+            return None
+        client, topics = channel.access
+        timeout_s = channel.settings.kafka.command_timeout_s
+        try:
+            return await asyncio.to_thread(newest_decision, client, DecisionTopics(topics.channel), timeout_s)
+        except StateChannelError as error:
+            _log.warning("decisions-unread", error=str(error))
+            return None
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
@@ -409,6 +423,17 @@ class BalancerExtension:
         channel = self._channel
         if channel is not None:
             channel.request(Asked.LOOKUP, {"name": bundle}, self.settings.leader_wait_s)
+
+
+def newest_decision(client: ClientSettings, topics: DecisionTopics, timeout_s: float) -> DecisionRecord | None:
+    """The newest shedding decision that was not skipped; None where there is none."""
+
+    def wanted(record: object) -> bool:
+        return isinstance(record, DecisionRecord) and record.subject == "shed" and record.skipped is None
+
+    with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
+        found = [one.record for one in reader.newest(1, wanted)]
+    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
 
 
 def with_overrides(settings: BalancerSettings, overrides: Mapping[str, Any]) -> BalancerSettings:

@@ -8,9 +8,11 @@ import pytest
 from loaddata.averages import is_sound
 from loaddata.broker_update import is_sound_usage
 from loaddata.simulated import LoadProfile, SimulatedHost, SimulatedSource
-from statechannel.core.bundle import split_topic
+from statechannel.core.bundle import bundle_key, namespace_bounds, parse_key, split_topic, topic_hash
 
-BUNDLES = [f"t/n{number}/0x00000000_0xffffffff" for number in range(300)]
+BOUNDS = namespace_bounds(64)
+BUNDLES = [bundle_key("t/n", *pair) for pair in itertools.pairwise(BOUNDS)]
+WHOLE = "t/n/0x00000000_0xffffffff"
 
 
 def source(seed: int = 1, bundles: list[str] = BUNDLES, now_s: float = 1_000.0, **more: float) -> SimulatedSource:
@@ -26,43 +28,55 @@ def test_the_same_by_seed_whoever_serves_it() -> None:
 
 def test_this_very_figure() -> None:
     """Not a chance of the hash seed or of the version: it was computed once and must stay."""
-    stats = source(noise=0.0, wave=0.0).stats(BUNDLES[0], 0.0)
-    assert stats.msg_throughput_in == stats.msg_rate_in * 1_024
-    assert stats.msg_rate_out == stats.msg_rate_in * 1.5
-    assert stats.msg_rate_in == pytest.approx(3409.6215844940543)
+    stats = source(noise=0.0, wave=0.0).stats(WHOLE, 0.0)
+    assert stats.topics == 200
+    assert stats.msg_throughput_in == pytest.approx(stats.msg_rate_in * 1_024)
+    assert stats.msg_rate_out == pytest.approx(stats.msg_rate_in * 1.5)
+    assert stats.msg_rate_in == pytest.approx(47095.448052214015)
 
 
-def test_a_few_are_heavy_and_all_are_sound() -> None:
-    found = [one.stats for one in source().bundles().values()]
-    assert all(map(is_sound, found))
-    rates = [one.msg_rate_in for one in found]
+def test_parts_of_a_bundle_have_its_load() -> None:
+    """A split takes nothing away and adds nothing."""
+    made = source()
+    whole, parts = made.stats(WHOLE, 7.0), [made.stats(bundle, 7.0) for bundle in BUNDLES]
+    assert sum(part.topics for part in parts) == whole.topics
+    assert sum(part.msg_rate_in for part in parts) == pytest.approx(whole.msg_rate_in)
+    assert sum(part.msg_throughput_out for part in parts) == pytest.approx(whole.msg_throughput_out)
+
+
+def test_a_few_topics_are_heavy_and_all_bundles_are_sound() -> None:
+    made = source(bundles=[WHOLE])
+    rates = [topic.msg_rate_in for topic in made.topics(WHOLE)]
     assert max(rates) > 10 * statistics.median(rates)
-    assert min(rates) > 100
+    assert min(rates) > 10
+    assert all(is_sound(one.stats) for one in source().bundles().values())
 
 
 def test_it_changes_with_time_but_not_much() -> None:
     quiet = source(noise=0.0)
-    rates = [quiet.stats(BUNDLES[0], float(now_s)).msg_rate_in for now_s in range(300)]
+    rates = [quiet.stats(WHOLE, float(now_s)).msg_rate_in for now_s in range(300)]
     assert max(rates) / min(rates) == pytest.approx(1.2 / 0.8, rel=0.01)
     assert all(abs(after / before - 1) < 0.01 for before, after in itertools.pairwise(rates))
 
 
 def test_heat() -> None:
-    hot = source()
-    cold = hot.stats(BUNDLES[0], 0.0).msg_rate_in
-    hot.factors[BUNDLES[0]] = 10.0
-    assert hot.stats(BUNDLES[0], 0.0).msg_rate_in == pytest.approx(10 * cold)
+    hot = source(bundles=[WHOLE])
+    topic = hot.topics(WHOLE)[0]
+    hot.factors[topic.name] = 10.0
+    assert hot.topics(WHOLE)[0].msg_rate_in == pytest.approx(10 * topic.msg_rate_in)
 
 
-def test_topics_add_up_to_their_bundle() -> None:
+def test_topics_lie_in_their_bundle_and_add_up_to_it() -> None:
     made = source()
     for bundle in BUNDLES[:20]:
-        topics, stats = made.topics(bundle), made.bundles()[bundle].stats
+        topics, stats, parts = made.topics(bundle), made.bundles()[bundle].stats, parse_key(bundle.encode())
+        assert parts is not None
         assert len(topics) == stats.topics == len({one.name for one in topics})
         assert sum(one.msg_rate_in for one in topics) == pytest.approx(stats.msg_rate_in)
-        assert sum(one.msg_throughput_out for one in topics) == pytest.approx(stats.msg_throughput_out)
-        assert all(split_topic(one.name) == (bundle.rpartition("/")[0], one.name) for one in topics)
+        assert all(split_topic(one.name) == ("t/n", one.name) for one in topics)
+        assert all(parts.lower <= topic_hash(one.name) <= parts.upper for one in topics)
     assert made.topics("t/elsewhere/0x00000000_0xffffffff") == ()
+    assert made.stats("no bundle", 0.0).topics == 0
 
 
 def test_the_host_follows_the_traffic() -> None:
