@@ -76,7 +76,7 @@ async def world() -> World:
 
 async def until(true: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
-        while not true():
+        while not true():  # noqa: ASYNC110 - what is waited for is anything
             await asyncio.sleep(0.005)
 
 

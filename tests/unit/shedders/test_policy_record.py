@@ -209,6 +209,12 @@ def test_an_override_needs_an_end() -> None:
         encode(record)
 
 
+def meant(words: list[str]) -> dict[str, Any]:
+    kind = kind_of(words[0])
+    _, rest = name_and_words(kind, words[1:])
+    return value_from(kind, rest)
+
+
 @pytest.mark.parametrize(
     ("words", "value"),
     [
@@ -241,9 +247,7 @@ def test_patterns_as_people_write_them(words: list[str], value: list[str]) -> No
     ],
 )
 def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) -> None:
-    kind = kind_of(words[0])
-    _, rest = name_and_words(kind, words[1:])
-    assert value_from(kind, rest) == value
+    assert meant(words) == value
 
 
 @pytest.mark.parametrize(
@@ -266,9 +270,7 @@ def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) ->
 )
 def test_what_people_get_wrong(words: list[str], message: str, hint: str) -> None:
     with pytest.raises(BadPolicyError) as caught:
-        kind = kind_of(words[0])
-        _, rest = name_and_words(kind, words[1:])
-        value_from(kind, rest)
+        meant(words)
     assert message in str(caught.value)
     assert hint in caught.value.hint
     assert caught.value.exit_code == 2
