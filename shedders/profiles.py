@@ -95,6 +95,13 @@ UPSTREAM_EXTENSIBLE = Profile(
     },
 )
 
+MODULAR = Profile(
+    "modular",
+    "The strategies of Pulsar's modular load manager, mended: by usage against the average, placed by long-term rates. In force "
+    "while the manager is `modular` and nobody names another profile.",
+    {"shedding": "threshold", "placement": "least-long-term-rate", "split": "range-equally-divide"},
+)
+
 PRODUCTION = Profile(
     "production",
     "For brokers that share their machines with bookies: by traffic, not by the machines' usage; few and large steps; small "
@@ -126,5 +133,5 @@ PRODUCTION = Profile(
 )
 
 PROFILES: Mapping[str, Profile] = {
-    one.name: one for one in (DEFAULT, UPSTREAM_DEFAULTS, UPSTREAM_EXTENSIBLE, PRODUCTION)
+    one.name: one for one in (DEFAULT, MODULAR, UPSTREAM_DEFAULTS, UPSTREAM_EXTENSIBLE, PRODUCTION)
 }

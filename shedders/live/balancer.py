@@ -96,7 +96,6 @@ class Balancer:
         self._decided_s = float("-inf")
         self._last: Cluster | None = None
         self._fingerprint = ""
-        self.bounds = RecordBounds()
         self.newest: DecisionRecord | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -127,6 +126,11 @@ class Balancer:
         lowers = [parts.lower for one in change.derived if (parts := parse_key(one.bundle.encode())) is not None]
         lead.balance.was_split(parent, sorted(lowers)[1:])
         self.wake("children")
+
+    @property
+    def bounds(self) -> RecordBounds:
+        """How large its records may be."""
+        return self._settings().record_bounds()
 
     @property
     def leading(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shedders.filter_rules import FilterSettings
 from shedders.placing import Pipeline
-from shedders.profiles import profile
+from shedders.profiles import DEFAULT, profile
 from shedders.registry import SheddingMaker, find, made, settings_of, shedding_maker
 from shedders.split_settings import SplitSettings
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shedders.strategy import Placing, SplitAlgorithm, StrategySettings
 
 Values = dict[str, dict[str, dict[str, Any]]]
+EXTENSIBLE, MODULAR = "extensible", "modular"
+"""The two load managers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,15 @@ class Chosen:
     splitting: SplitSettings
 
 
-def choose(settings: BalancerSettings, overrides: Mapping[str, Any] | None = None) -> Chosen:
+def choose(
+    settings: BalancerSettings, overrides: Mapping[str, Any] | None = None, *, manager: str = EXTENSIBLE
+) -> Chosen:
     """Make the strategies that settings and policies ask for.
 
     Args:
         overrides: From policies, by dotted name: `shedding`, `placement`, `split`, `profile` name a strategy or profile;
             `KIND.STRATEGY.NAME`, `parts.filters.NAME` and `parts.splitting.NAME` are settings.
+        manager: Chooses the profile where nobody names one.
 
     Raises:
         UnknownStrategyError, UnknownProfileError: There is none of that name; the error lists what exists.
@@ -52,7 +57,9 @@ def choose(settings: BalancerSettings, overrides: Mapping[str, Any] | None = Non
         StrategySettingsError: One does not take its settings.
     """
     plain = {name: value for name, value in (overrides or {}).items() if "." not in name}
-    base = profile(plain.get("profile") or settings.profile)
+    modular = profile(settings.modular_profile)  # looked at before it is needed: the switch is no time to find out
+    usual = modular.name if manager == MODULAR else DEFAULT.name
+    base = profile(plain.get("profile") or settings.profile or usual)
     names = {
         kind: plain.get(kind) or getattr(settings, kind) or base.strategies[kind]
         for kind in ("shedding", "placement", "split")

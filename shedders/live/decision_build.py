@@ -33,6 +33,8 @@ from shedders.live.decision_record import (
 from shedders.plan import Label, Left, Placed, Plan, Reason, SplitPlan
 
 RECORD_MIN_BYTES: Final = 16_384
+TEXT_MIN_CHARS: Final = 20
+TEXT_MAX_CHARS: Final = 1_000
 _CUT_BYTES: Final = 512
 _BEST_MAX: Final = 16
 _POSITIONS_MAX: Final = 64
@@ -51,9 +53,11 @@ class RecordBounds:
     text_chars: int = 500
 
     def __post_init__(self) -> None:
-        if not RECORD_MIN_BYTES <= self.record_bytes <= VALUE_MAX_BYTES or not 20 <= self.text_chars <= 1_000:  # noqa: PLR2004
+        bytes_fit = RECORD_MIN_BYTES <= self.record_bytes <= VALUE_MAX_BYTES
+        if not bytes_fit or not TEXT_MIN_CHARS <= self.text_chars <= TEXT_MAX_CHARS:
             raise ValueError(
-                f"a record has {RECORD_MIN_BYTES} to {VALUE_MAX_BYTES} bytes, a sentence 20 to 1,000 characters"
+                f"a record has {RECORD_MIN_BYTES} to {VALUE_MAX_BYTES} bytes, a sentence {TEXT_MIN_CHARS} to "
+                f"{TEXT_MAX_CHARS} characters"
             )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shedders.live.decision_record import (
     VALUE_MAX_BYTES,
     AnyRecord,
+    DecisionRecord,
     Undecodable,
     UnwritableRecordError,
     decode,
@@ -348,6 +349,17 @@ class DecisionReader:
         start = span.end if since_ms is None else span.start
         for batch in self._tail.follow(start, stop):
             yield [_read(one) for one in batch]
+
+
+def newest_decision(client: ClientSettings, topics: DecisionTopics, timeout_s: float) -> DecisionRecord | None:
+    """The newest shedding decision that was not skipped; None where there is none."""
+
+    def wanted(record: AnyRecord) -> bool:
+        return isinstance(record, DecisionRecord) and record.subject == "shed" and record.skipped is None
+
+    with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
+        found = [one.record for one in reader.newest(1, wanted)]
+    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
 
 
 def _speaks_of(record: RecordRead, wanted: Sequence[bytes]) -> bool:

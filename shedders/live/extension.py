@@ -25,17 +25,28 @@ from shedders.cluster import Policies, RecentMoves
 from shedders.isolation import Isolation
 from shedders.live.asks import Asks
 from shedders.live.balancer import Balancer, Ports
-from shedders.live.chosen import Chosen, choose
+from shedders.live.checks import Checks
+from shedders.live.chosen import MODULAR, Chosen, choose
 from shedders.live.clocks import LiveClocks
 from shedders.live.cluster_now import Known, broker_now, why_left_alone
-from shedders.live.decision_record import DecisionRecord, Inputs
-from shedders.live.decision_topic import DecisionReader, DecisionTopics, DecisionWriter, open_decision_topic
+from shedders.live.decision_record import Inputs
+from shedders.live.decision_topic import (
+    DecisionLags,
+    DecisionTopics,
+    DecisionWriter,
+    WriteCounts,
+    WriterBounds,
+    newest_decision,
+    open_decision_topic,
+)
+from shedders.live.drain import Drains
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
 from shedders.live.policy_topic import PolicyTopics, open_policy_topic
 from shedders.live.settings import BalancerSettings
 from shedders.live.splitting import Splitting
+from shedders.live.telling import Telling
 from shedders.live.trail import RecentTrail
 from statechannel.errors import StateChannelError
 from statechannel.runtime.changes import ChangesError
@@ -45,17 +56,17 @@ from statechannel.settings.errors import SettingsError
 
 if TYPE_CHECKING:
     from loaddata.source import HostSource
+    from loaddata.top_bundles import LocalBundle
+    from shedders.live.decision_record import DecisionRecord
     from shedders.live.policy_standing import Standing
     from statechannel.api import StateChannel
     from statechannel.core.picture import Picture
     from statechannel.core.placement import Placement
-    from statechannel.kafka.client_settings import ClientSettings
     from statechannel.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
 NAME = "balancer"
-MODULAR = "modular"
 RETRY_MAX_S = 60.0
 WATCH_MAX = 100_000
 POLICIES_WITHIN_S = 10.0
@@ -139,8 +150,10 @@ class BalancerExtension:
         self._follower: PolicyFollower | None = None
         self._writer: DecisionWriter | None = None
         self._balancer: Balancer | None = None
-        self._chosen: Chosen = choose(self.settings)
+        self._drains: Drains | None = None
+        self._chosen: Chosen = choose(self.settings, manager=self.settings.manager)
         self._overrides: Mapping[str, Any] = {}
+        self._chosen_for: str = self.settings.manager
         self._trail = RecentTrail(self.settings.move_memory_s)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failing: dict[str, str] = {}
@@ -169,7 +182,7 @@ class BalancerExtension:
         self._channel = channel
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
-        decision_topics, policy_topics = DecisionTopics(topics.channel), PolicyTopics(topics.channel)
+        decision_topics, policy_topics = self._decision_topics(topics.channel), PolicyTopics(topics.channel)
         create, replicas = self._create_topics, self._replication_factor
 
         def topics_ready() -> None:
@@ -179,7 +192,11 @@ class BalancerExtension:
             open_policy_topic(client, policy_topics, create=create, replication_factor=replicas, timeout_s=timeout_s)
 
         await asyncio.to_thread(topics_ready)
-        self._writer = DecisionWriter(client, decision_topics)
+        self._writer = DecisionWriter(
+            client,
+            decision_topics,
+            bounds=WriterBounds(self.settings.decision_queue_records, self.settings.decision_delivery_timeout_ms),
+        )
         self._follower = PolicyFollower(
             policy_reader(client, policy_topics),
             on_change=self._policies_changed,
@@ -204,6 +221,12 @@ class BalancerExtension:
             _log.warning("policies-unread", seconds=POLICIES_WITHIN_S)
         self._begin(channel)
 
+    def _decision_topics(self, channel: str) -> DecisionTopics:
+        lags = DecisionLags(
+            round(self.settings.decisions_retention_s * 1_000), round(self.settings.decisions_segment_s * 1_000)
+        )
+        return DecisionTopics(channel, decision_lags=lags)
+
     def _begin(self, channel: StateChannel) -> None:
         metrics = BalancerMetrics(
             channel.settings.channel.name,
@@ -225,18 +248,30 @@ class BalancerExtension:
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
         self._spawn("balancing", balancer.run)
         self._spawn("watching", self._watch)
+        telling = Telling(
+            ports,
+            lambda: self.settings,
+            take_notes=self._placement.take_notes,
+            counts=lambda: WriteCounts() if self._writer is None else self._writer.counts,
+            manager=lambda: self.manager,
+        )
+        self._spawn("telling", telling.run)
+        splitting: Splitting | None = None
+        local: Callable[[], Mapping[str, LocalBundle]] = dict
         if self._loads is not None:
+            local = self._loads.local_bundles
             splitting = Splitting(
                 ports,
                 lambda: self.settings,
                 source=self._source,
-                local=self._loads.local_bundles,
+                local=local,
                 safe=lambda: why_left_alone(channel.picture()),
                 manager=lambda: self.manager,
             )
             self._spawn("splitting", splitting.run)
-            asks = Asks(channel, balancer, splitting, self._source, self._loads.local_bundles)
-            channel.answer_for(NAME, asks.answer)
+        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager)
+        asks = Asks(channel, balancer, splitting, self._source, local, self._drains, Checks(ports))
+        channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
         """See the port."""
@@ -249,7 +284,7 @@ class BalancerExtension:
         if self._follower is not None:
             await self._follower.close()
         if self._writer is not None:
-            await asyncio.to_thread(self._writer.close)
+            await asyncio.to_thread(self._writer.close, self.settings.decision_close_timeout_s)
 
     def status(self) -> Mapping[str, Any]:
         """See the port."""
@@ -260,6 +295,7 @@ class BalancerExtension:
             "strategies": dict(self._chosen.names),
             "balancing": self.settings.balancing and (standing is None or standing.shedding_on),
             "deciding": self._balancer is not None and self._balancer.leading,
+            "drains": {} if self._drains is None else self._drains.status(),
             "placements": dict(sorted(self._placement.counts.items())),
             "failing": dict(self._failing),
             "load": None if self._loads is None else self._loads.status(),
@@ -397,8 +433,9 @@ class BalancerExtension:
         return zone is not None and (zone.policy is not None or zone.broken is not None)
 
     def _policies_changed(self, standing: Standing) -> None:
-        if standing.settings != self._overrides:
-            self._overrides = standing.settings
+        manager = standing.manager or self._configured.manager
+        if standing.settings != self._overrides or manager != self._chosen_for:
+            self._overrides, self._chosen_for = standing.settings, manager
             self._choose_anew()
         if self._balancer is not None:
             self._balancer.wake("policy")
@@ -408,7 +445,7 @@ class BalancerExtension:
         others = {name: value for name, value in self._overrides.items() if not name.startswith(f"{NAME}.")}
         try:
             settings = with_overrides(self._configured, own)
-            self._chosen = choose(settings, others)
+            self._chosen = choose(settings, others, manager=self._chosen_for)
             self.settings = settings
             self._failing.pop("choosing", None)
         except (StateChannelError, ValueError) as error:
@@ -423,17 +460,6 @@ class BalancerExtension:
         channel = self._channel
         if channel is not None:
             channel.request(Asked.LOOKUP, {"name": bundle}, self.settings.leader_wait_s)
-
-
-def newest_decision(client: ClientSettings, topics: DecisionTopics, timeout_s: float) -> DecisionRecord | None:
-    """The newest shedding decision that was not skipped; None where there is none."""
-
-    def wanted(record: object) -> bool:
-        return isinstance(record, DecisionRecord) and record.subject == "shed" and record.skipped is None
-
-    with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
-        found = [one.record for one in reader.newest(1, wanted)]
-    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
 
 
 def with_overrides(settings: BalancerSettings, overrides: Mapping[str, Any]) -> BalancerSettings:

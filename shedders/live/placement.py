@@ -45,7 +45,8 @@ class PlacedNote:
     """One choice, for decision records and for `why`.
 
     Attributes:
-        how: `strategy`; `fewest` where the strategy had nothing to go by; `failed` where it raised; `asked` where the leader was.
+        how: `strategy`; `fewest` where the strategy had nothing to go by; `nobody` where the filters left none; `failed` where it
+            raised; `asked` where the leader was.
     """
 
     bundle: str
@@ -91,8 +92,9 @@ class LivePlacement:
             return self._choose(bundle, candidates, load)
         except Exception:
             _log.exception("placement-failed", bundle=bundle)
-            self.counts["failed"] += 1
-            return self._default.choose(bundle, candidates, load)
+            broker = self._default.choose(bundle, candidates, load)
+            self._note(PlacedNote(bundle, broker, "failed", None))
+            return broker
 
     def take_notes(self) -> Sequence[PlacedNote]:
         """What was chosen since the last call, at most the newest `PLACED_MAX`."""

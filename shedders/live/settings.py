@@ -8,6 +8,9 @@ from pydantic import Field
 
 from loaddata.settings import LoadSettings
 from shedders.budget import BudgetSettings
+from shedders.live.decision_build import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
+from shedders.live.decision_record import VALUE_MAX_BYTES
+from shedders.live.drain_settings import DrainSettings
 from statechannel.settings.field import Group, setting
 
 DAY_S = 86_400.0
@@ -32,7 +35,12 @@ class BalancerSettings(Group):
     balancing: bool = setting(
         True, "Whether this broker balances while it leads.", pip_192="loadBalancerSheddingEnabled"
     )
-    profile: str = setting("default", "Strategies with their settings, by one name (`statechannel strategy list`).")
+    profile: str | None = setting(
+        None,
+        "Strategies with their settings, by one name (`statechannel strategy list`). None: `default`, and with the modular "
+        "manager `modular_profile`. The policy setting `profile` stands over it.",
+    )
+    modular_profile: str = setting("modular", "The profile with the modular manager where no other is named.")
     shedding: str | None = setting(
         None, "Shedding strategy; None takes the profile's.", pip_192="loadBalancerLoadSheddingStrategy"
     )
@@ -77,6 +85,7 @@ class BalancerSettings(Group):
     )
     moves_at_once: int = setting(8, "Moves of one decision that are under way at the same time.", ge=1, le=10_000)
     budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What may be on its way at once.")
+    drain: DrainSettings = Field(default_factory=DrainSettings, description="How a broker is emptied for maintenance.")
     placement_refresh_s: float = setting(
         1.0, "Age at which the loads that placements go by are taken anew.", ge=0.02, le=60
     )
@@ -86,6 +95,34 @@ class BalancerSettings(Group):
         ge=0.1,
         le=600,
     )
+    record_bytes: int = setting(
+        128 * 1024,
+        "Longest decision record; what finds no room is counted in it. Room for every broker's score, far below Kafka's limit.",
+        ge=RECORD_MIN_BYTES,
+        le=VALUE_MAX_BYTES,
+    )
+    text_chars: int = setting(500, "Longest sentence in a decision record.", ge=TEXT_MIN_CHARS, le=TEXT_MAX_CHARS)
+    decisions_retention_s: float = setting(
+        7 * DAY_S, "How long decisions are kept: a week of questions.", ge=60, le=3_650 * DAY_S
+    )
+    decisions_segment_s: float = setting(
+        DAY_S, "Kafka drops whole segments: a decision may live longer by this.", ge=1, le=3_650 * DAY_S
+    )
+    decision_queue_records: int = setting(
+        1_000,
+        "Decision records that may wait for Kafka; beyond it the oldest is dropped, and counted.",
+        ge=1,
+        le=1_000_000,
+    )
+    decision_delivery_timeout_ms: int = setting(
+        30_000,
+        "A decision record that Kafka has not taken by then is given up, and counted: as long as the restart of a Kafka broker.",
+        ge=1_001,
+        le=600_000,
+    )
+    decision_close_timeout_s: float = setting(
+        2.0, "Longest time for the last records when the broker leaves.", ge=0, le=60
+    )
     debug_scores: bool = setting(False, "Log every score of every decision.", pip_192="loadBalancerDebugModeEnabled")
     restart_wait_s: float = setting(
         1.0,
@@ -94,3 +131,7 @@ class BalancerSettings(Group):
         le=60,
     )
     load: LoadSettings = Field(default_factory=LoadSettings, description="Load data.")
+
+    def record_bounds(self) -> RecordBounds:
+        """How large a decision record may be."""
+        return RecordBounds(self.record_bytes, self.text_chars)

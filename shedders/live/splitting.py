@@ -134,7 +134,11 @@ class Splitting:
         self._safe = safe
         self._manager = manager
         self._memory = _Memory()
-        self.bounds = RecordBounds()
+
+    @property
+    def bounds(self) -> RecordBounds:
+        """How large its records may be."""
+        return self._settings().record_bounds()
 
     async def run(self) -> None:
         """Look for ever; ends by being cancelled."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -38,10 +38,7 @@ def _lines() -> Iterator[str]:
         yield ""
         yield " ".join((group.__doc__ or "").split())
         yield ""
-        yield "| setting | type | default | bounds | why | PIP-192 |"
-        yield "|---|---|---|---|---|---|"
-        for field_name, field in group.model_fields.items():
-            yield _row(field_name, field)
+        yield from table(group.model_fields)
     yield ""
     yield "## Relations"
     yield ""
@@ -53,13 +50,21 @@ def _lines() -> Iterator[str]:
         yield f"| `{relation.left}` {relation.relation} `{relation.right}` | {relation.why} |"
 
 
+def table(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
+    """Settings as a table, a row each; pages of other packages have the same."""
+    yield "| setting | type | default | bounds | why | PIP-192 |"
+    yield "|---|---|---|---|---|---|"
+    for name, field in fields.items():
+        yield _row(name, field)
+
+
 def _row(name: str, field: FieldInfo) -> str:
     extra = field.json_schema_extra
     upstream = str(extra.get("pip_192", "")) if isinstance(extra, dict) else ""
     cells = [
         f"`{name}`",
         _type(field.annotation),
-        f"`{_default(field.default)}`",
+        f"`{_default(field.get_default(call_default_factory=True))}`",
         _bounds(field),
         field.description or "",
         f"`{upstream}`" if upstream and " " not in upstream else upstream,
@@ -71,9 +76,11 @@ def _type(annotation: Any) -> str:
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return " or ".join(_type(part) for part in get_args(annotation))
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(annotation))
     if origin is dict:
-        return "table of texts"
-    if origin is tuple:
+        return "table" if get_origin(get_args(annotation)[1]) is dict else "table of texts"
+    if origin in (tuple, frozenset):
         return "list of texts"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return " or ".join(f"`{member.value}`" for member in annotation)
@@ -90,7 +97,7 @@ def _default(value: Any) -> str:
         return "none"
     if isinstance(value, float):
         return f"{value:.4g}" if value < 1 else f"{value:.10g}"
-    return f"{list(value)}" if isinstance(value, tuple) else str(value)
+    return f"{sorted(value)}" if isinstance(value, tuple | frozenset) else str(value)
 
 
 def _bounds(field: FieldInfo) -> str:

@@ -77,7 +77,7 @@ def test_an_unknown_profile_is_told_with_what_there_is() -> None:
     with pytest.raises(UnknownProfileError) as caught:
         choose(snapshot(profile="producton"), "shedding")
     assert str(caught.value) == "there is no profile `producton`"
-    assert caught.value.hint.startswith("did you mean production? There are: default, upstream-defaults")
+    assert caught.value.hint.startswith("did you mean production? There are: default, modular, upstream-defaults")
 
 
 def test_the_nearest_choice_wins() -> None:

@@ -1,0 +1,66 @@
+"""Makes design/balancer-settings.md: `python -m shedders.live.render_settings > design/balancer-settings.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from textwrap import fill
+
+from pydantic import BaseModel
+
+from shedders.live.policy_settings import BALANCER
+from shedders.live.settings import BalancerSettings
+from statechannel.settings.render import table
+
+PREFIX = "extensions.balancer"
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Settings of the balancing extension"
+    yield ""
+    yield "Made from the code by `python -m shedders.live.render_settings`; a test compares. Do not edit by hand."
+    yield ""
+    yield f"Given like all others (settings.md), below `{PREFIX}`: `--set {PREFIX}.interval_s=30`, or in the file"
+    yield ""
+    yield "```toml"
+    yield f"[{PREFIX}]"
+    yield "interval_s = 30"
+    yield ""
+    yield f"[{PREFIX}.load]"
+    yield "top_bundles_max = 20"
+    yield "```"
+    yield ""
+    names = ", ".join(f"`{name}`" for name in BALANCER)
+    yield fill(
+        "They hold for one broker, from its start. What a policy of kind `setting` may change on all brokers at once, while they "
+        f"run (policies.md): profile, strategies, their settings, and of the balancer {names} and `budget.*`.",
+        width=128,
+        break_on_hyphens=False,
+    )
+    yield from _group(PREFIX, BalancerSettings)
+
+
+def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
+    """A table of a group's own settings, and one of each group in it."""
+    inner = {
+        name: field.annotation
+        for name, field in model.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+    yield ""
+    yield f"## {path}"
+    yield ""
+    yield " ".join((model.__doc__ or "").split())
+    yield ""
+    yield from table({name: field for name, field in model.model_fields.items() if name not in inner})
+    for name, one in inner.items():
+        yield from _group(f"{path}.{name}", one)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,109 @@
+"""Tells of the placements of this broker, and of what became of its records: once in a while, never in the way of a placement.
+
+Placements come in storms (a cold start places 65,000 bundles), one by one, inside a step of the engine. So they are noted there,
+and written down here in batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ulid import ULID
+
+from shedders.cluster import Cluster
+from shedders.live.decision_build import Occasion, place_record
+from shedders.plan import Placed
+
+if TYPE_CHECKING:
+    from shedders.live.balancer import Ports
+    from shedders.live.decision_topic import WriteCounts
+    from shedders.live.placement import PlacedNote
+    from shedders.live.settings import BalancerSettings
+
+EVERY_S = 1.0
+BATCH_MAX = 200
+"""Placements of one record: so many find room in it with their reasons."""
+
+_BESIDE = {
+    "fewest": "the strategy chose nobody; among those that the filters leave, the one with the fewest bundles took it",
+    "failed": "the placement failed (see the broker's log); the broker with the fewest bundles took it",
+}
+
+
+class Telling:
+    """See the module. In the loop's thread.
+
+    Args:
+        take_notes: Placements since the last call.
+        counts: What became of the records so far.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        settings: Callable[[], BalancerSettings],
+        *,
+        take_notes: Callable[[], Sequence[PlacedNote]],
+        counts: Callable[[], WriteCounts],
+        manager: Callable[[], str],
+    ) -> None:
+        self._ports = ports
+        self._settings = settings
+        self._take_notes = take_notes
+        self._counts = counts
+        self._manager = manager
+        self._batches = 0
+        self._told = ""
+
+    async def run(self) -> None:
+        """Tell for ever; ends by being cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell what there is; nothing is written where nothing was placed."""
+        notes = self._take_notes()
+        for note in notes:
+            self._ports.metrics.assigned(note.how, None)
+        placed = [_placed(note) for note in notes if note.how != "asked"]
+        for start in range(0, len(placed), BATCH_MAX):
+            self._write(placed[start : start + BATCH_MAX])
+        self._ports.metrics.written(self._counts())
+
+    def _write(self, placed: Sequence[Placed]) -> None:
+        ports, chosen = self._ports, self._ports.chosen()
+        self._batches += 1
+        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("placement", "filters")}
+        new, self._told = repr(settings) != self._told, repr(settings)
+        occasion = Occasion(
+            id=str(ULID()),
+            term=max(0, ports.channel.term),
+            leader=ports.channel.identity.broker,
+            cycle=self._batches,
+            at_ms=ports.clocks.log_ms(),
+            inputs=ports.inputs(None),
+            strategy=chosen.names["placement"],
+            profile=chosen.profile,
+            settings=settings,
+            tell_settings=new,
+            manager=self._manager(),
+            trigger="request",
+        )
+        # Brokers are only asked for where something is left alone; here nothing is.
+        record = place_record(occasion, Cluster({}, {}), placed, bounds=self._settings().record_bounds())
+        ports.write(record)
+        ports.metrics.decided(record)
+
+
+def _placed(note: PlacedNote) -> Placed:
+    """The answer of the strategy, with the broker that the bundle went to in the end."""
+    beside = _BESIDE.get(note.how)
+    if note.placed is None:
+        return Placed(note.bundle, note.broker, beside or note.how)
+    if beside is None:
+        return note.placed
+    return replace(note.placed, broker=note.broker, why=f"{note.placed.why}; {beside}")

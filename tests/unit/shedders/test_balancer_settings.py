@@ -1,0 +1,66 @@
+"""Settings of the balancing extension: their page, what they bound, and the profile by manager."""
+
+from pathlib import Path
+
+import pytest
+
+from shedders.live.chosen import choose
+from shedders.live.decision_build import RecordBounds
+from shedders.live.decision_topic import DecisionLags, WriterBounds
+from shedders.live.render_settings import render
+from shedders.live.settings import BalancerSettings
+from shedders.profiles import UnknownProfileError
+from tests.support.strategies import install
+
+PAGE = Path(__file__).parents[3] / "design" / "balancer-settings.md"
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert PAGE.read_text() == render(), "run: python -m shedders.live.render_settings > design/balancer-settings.md"
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    for name, field in BalancerSettings.model_fields.items():
+        assert field.description, name
+
+
+def test_what_is_written_down_is_bounded_as_the_parts_would_by_themselves() -> None:
+    settings = BalancerSettings()
+    assert settings.record_bounds() == RecordBounds()
+    assert BalancerSettings(record_bytes=20_000, text_chars=40).record_bounds() == RecordBounds(20_000, 40)
+    assert settings.decisions_retention_s * 1_000 == DecisionLags().retention_ms
+    assert settings.decisions_segment_s * 1_000 == DecisionLags().segment_ms
+    assert settings.decision_queue_records == WriterBounds().queue_records
+    assert settings.decision_delivery_timeout_ms == WriterBounds().delivery_timeout_ms
+
+
+def test_the_manager_chooses_the_profile_where_nobody_names_one() -> None:
+    assert choose(BalancerSettings()).profile == "default"
+    modular = choose(BalancerSettings(), manager="modular")
+    assert modular.profile == "modular"
+    assert modular.names == {
+        "shedding": "threshold",
+        "placement": "least-long-term-rate",
+        "split": "range-equally-divide",
+    }
+    assert not any(getattr(modular.settings[kind], "upstream", False) for kind in modular.settings)
+    own = BalancerSettings(modular_profile="production")
+    assert choose(own, manager="modular").profile == "production"
+    assert choose(own).profile == "default"
+
+
+def test_a_profile_that_is_named_stands_whoever_manages() -> None:
+    named = BalancerSettings(profile="production")
+    assert choose(named, manager="modular").profile == "production"
+    assert choose(named, {"profile": "upstream-defaults"}, manager="modular").profile == "upstream-defaults"
+    assert choose(BalancerSettings(), {"shedding": "avg"}, manager="modular").names["shedding"] == "avg"
+
+
+def test_a_profile_for_the_modular_manager_that_does_not_exist_is_refused_before_it_is_needed() -> None:
+    with pytest.raises(UnknownProfileError):
+        choose(BalancerSettings(modular_profile="modulr"))

@@ -1,0 +1,111 @@
+"""Placements are told in batches, with what became of the records."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shedders.live.chosen import choose
+from shedders.live.decision_record import Inputs
+from shedders.live.decision_topic import WriteCounts
+from shedders.live.metrics import BalancerMetrics
+from shedders.live.placement import LivePlacement, PlacedNote, Surroundings
+from shedders.live.settings import BalancerSettings
+from shedders.live.telling import BATCH_MAX, Telling
+from shedders.plan import Placed
+from tests.support.strategies import install
+
+NAMES = [f"acme/orders/0x{n:08x}_0x{n + 1:08x}" for n in range(450)]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A `Telling` with its records, notes and metrics."""
+    install(monkeypatch)
+    found = SimpleNamespace(records=[], notes=[], counts=WriteCounts(), metrics=BalancerMetrics("c", "b1"))
+    chosen, settings = choose(BalancerSettings()), BalancerSettings()
+    ports: Any = SimpleNamespace(
+        channel=SimpleNamespace(term=-1, identity=SimpleNamespace(broker="b1")),
+        chosen=lambda: chosen,
+        inputs=lambda _: Inputs(channel={"0": 7}, policies=3),
+        write=found.records.append,
+        metrics=found.metrics,
+        clocks=SimpleNamespace(log_ms=lambda: 1_000),
+    )
+
+    def take() -> list[PlacedNote]:
+        notes, found.notes = found.notes, []
+        return notes
+
+    found.telling = Telling(
+        ports, lambda: settings, take_notes=take, counts=lambda: found.counts, manager=lambda: "extensible"
+    )
+    return found
+
+
+def count(told: SimpleNamespace, metric: str, **labels: str) -> float:
+    value = told.metrics.registry.get_sample_value(metric, {"channel": "c", "broker": "b1", **labels})
+    return value or 0.0
+
+
+def test_nothing_is_written_where_nothing_was_placed(told: SimpleNamespace) -> None:
+    told.telling.tell()
+    told.notes = [PlacedNote(NAMES[0], None, "asked", None)]
+    told.telling.tell()
+    assert told.records == []
+    assert count(told, "statechannel_assign_total", result="asked", reason="none") == 1
+
+
+def test_a_storm_becomes_a_few_records_that_have_all_of_it(told: SimpleNamespace) -> None:
+    told.notes = [PlacedNote(name, "b2", "strategy", Placed(name, "b2", "least used", best=("b2",))) for name in NAMES]
+    told.telling.tell()
+    assert [len(one.placed) for one in told.records] == [BATCH_MAX, BATCH_MAX, 50]
+    assert [one.bundle for record in told.records for one in record.placed] == NAMES
+    assert not any(one.cut for one in told.records)
+    assert [one.cycle for one in told.records] == [1, 2, 3]
+    assert [one.settings is None for one in told.records] == [False, True, True]
+    assert {one.leader for one in told.records} == {"b1"}
+    assert count(told, "statechannel_assign_total", result="strategy", reason="none") == 450
+    told.telling.tell()
+    assert len(told.records) == 3
+
+
+def test_where_the_strategy_chose_nobody_the_record_says_who_took_it_and_how(told: SimpleNamespace) -> None:
+    told.notes = [
+        PlacedNote(NAMES[0], "b3", "fewest", Placed(NAMES[0], None, "no broker has reported")),
+        PlacedNote(NAMES[1], None, "nobody", Placed(NAMES[1], None, "the filters left nobody")),
+        PlacedNote(NAMES[2], "b1", "failed", None),
+    ]
+    told.telling.tell()
+    fewest, nobody, failed = told.records[0].placed
+    assert (fewest.broker, nobody.broker, failed.broker) == ("b3", None, "b1")
+    assert fewest.why.startswith("no broker has reported; the strategy chose nobody")
+    assert nobody.why == "the filters left nobody"
+    assert failed.why.startswith("the placement failed")
+    assert told.records[0].label == "Failure"  # one bundle found no broker
+
+
+def test_what_became_of_the_records_is_counted_once(told: SimpleNamespace) -> None:
+    told.counts = WriteCounts(written=5, dropped=2)
+    told.telling.tell()
+    told.telling.tell()
+    assert count(told, "statechannel_balancer_decision_records_total", result="written") == 5
+    assert count(told, "statechannel_balancer_decision_records_total", result="dropped") == 2
+
+
+def test_a_placement_that_raises_is_noted_and_the_bundle_placed_all_the_same() -> None:
+    def broken() -> Surroundings:
+        raise RuntimeError("no")
+
+    placement = LivePlacement(
+        surroundings=broken,
+        owners=lambda _: {},
+        pipeline=lambda: pytest.fail("not asked"),
+        now_s=lambda: 0.0,
+        refresh_s=1.0,
+        ask_leader=lambda _: None,
+        leader_wait_s=1.0,
+    )
+    assert placement.choose(NAMES[0], ["b1", "b2"], {"b1": 3, "b2": 1}) == "b2"
+    assert placement.counts == {"failed": 1}
+    assert placement.take_notes() == [PlacedNote(NAMES[0], "b2", "failed", None)]
