@@ -141,7 +141,7 @@ class StateChannel:
             create_topics: Create the topics of the channel where they are missing.
             join_timeout_s: Longest wait for catching up; None takes `runtime.join_timeout_s` of the settings.
             placement: Chooses brokers for bundles; None: the first that an extension offers, else fewest bundles.
-            extensions: What runs beside this member (`statechannel.runtime.extensions`).
+            extensions: What runs beside this member (`statechannel.api.extensions`).
             metrics_registry: Prometheus registry of the embedder; None makes one of its own.
             on_stuck: Told, from another thread, when the loop stands still.
             groups: Settings by group where no `settings` are given: `kafka={"bootstrap_servers": ...}`.
@@ -182,7 +182,7 @@ class StateChannel:
                 identity,
                 hooks or BrokerHooks(),
                 create_topics=create_topics,
-                placement=placement or placement_of(extensions),
+                placement=placement if placement is not None else placement_of(extensions),
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
@@ -348,16 +348,21 @@ class StateChannel:
         arguments.text("namespace", namespace)
         return owners_of(self._host.engine, namespace)
 
+    def holder(self, bundle: str) -> str | None:
+        """Broker that serves a bundle, or to which it is on its way; None where there is neither."""
+        arguments.text("bundle", bundle)
+        found = self._host.engine.locate(bundle)
+        return None if isinstance(found, NotFound) else found.to or found.owner
+
     @property
     def leading(self) -> bool:
         """Whether this member leads, has caught up, and may act on it."""
-        return self._host.engine.leading
+        return self._host.stopped is None and self._host.engine.leading
 
     @property
     def term(self) -> int:
         """Offset of this member's claim to lead; -1 where it does not lead, or may not act on it."""
-        engine = self._host.engine
-        return engine.presence.term if engine.leading else -1
+        return self._host.engine.presence.term if self.leading else -1
 
     @property
     def identity(self) -> Identity:

@@ -15,8 +15,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import structlog
+from pydantic import TypeAdapter, ValidationError
 
 from statechannel.errors import StateChannelError
+from statechannel.settings.errors import SettingsError
+from statechannel.settings.names import EXTENSIONS
 
 if TYPE_CHECKING:
     from statechannel.api.channel import StateChannel
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 GROUP = "statechannel.extensions"
 
 _log = structlog.get_logger(__name__)
+_BOOL = TypeAdapter(bool)
 
 
 class ExtensionError(StateChannelError):
@@ -58,7 +62,7 @@ class Extension(Protocol):
         ...
 
     async def close(self) -> None:
-        """End; the member has stopped. Bounded by `runtime.close_timeout_s`."""
+        """End; the member has stopped, or `start` has failed half-way. Bounded by `runtime.close_timeout_s`."""
         ...
 
     def status(self) -> Mapping[str, Any]:
@@ -91,25 +95,45 @@ def make_installed(settings: Settings) -> list[Extension]:
     """Every installed extension that is switched on.
 
     Raises:
-        ExtensionError: One cannot be imported, or is not one.
+        ExtensionError: One cannot be imported, is not one, or fails when it is made.
         SettingsError: Settings name an extension that is not installed, or a value of one is wrong.
     """
-    made = []
-    for name, point in installed().items():
-        values = dict(settings.extensions.get(name, {}))
-        if not values.pop("enabled", True):
-            continue
-        try:
-            maker: ExtensionMaker = point.load()
-        except Exception as error:
-            raise ExtensionError(name, f"cannot be imported: {error!r}") from error
+    points = installed()
+    unknown = [name for name in settings.extensions if name not in points]
+    if unknown:
+        raise SettingsError(
+            [f"`{EXTENSIONS}.{name}`: there is no extension of that name." for name in unknown],
+            hint=f"Installed: {', '.join(points) or 'none'}.",
+        )
+    found = (_made(name, point, settings) for name, point in points.items())
+    return [extension for extension in found if extension is not None]
+
+
+def _made(name: str, point: EntryPoint, settings: Settings) -> Extension | None:
+    values = dict(settings.extensions.get(name, {}))
+    if not _enabled(name, values.pop("enabled", True)):
+        return None
+    try:
+        maker: ExtensionMaker = point.load()
+    except Exception as error:
+        raise ExtensionError(name, f"cannot be imported: {error!r}") from error
+    try:
         extension = maker(settings, values)
-        if extension is None:
-            continue
-        if not isinstance(extension, Extension):
-            raise ExtensionError(name, f"is not an extension: {type(extension).__name__} lacks a part of the port")
-        made.append(extension)
-    return made
+    except StateChannelError:
+        raise
+    except Exception as error:
+        raise ExtensionError(name, f"cannot be made: {error!r}") from error
+    if extension is not None and not isinstance(extension, Extension):
+        raise ExtensionError(name, f"is not an extension: {type(extension).__name__} lacks a part of the port")
+    return extension
+
+
+def _enabled(name: str, value: object) -> bool:
+    """Options and variables give texts."""
+    try:
+        return _BOOL.validate_python(value)
+    except ValidationError:
+        raise SettingsError([f"`{EXTENSIONS}.{name}.enabled`: neither true nor false (found {value!r})."]) from None
 
 
 class Running:
@@ -121,17 +145,27 @@ class Running:
         self._close_timeout_s = close_timeout_s
 
     async def start(self, channel: StateChannel) -> None:
-        """Start all, in order; those that were started are closed again if one fails."""
-        for extension in self._extensions:
-            try:
-                await extension.start(channel)
-            except StateChannelError:
-                await self.close()
-                raise
-            except Exception as error:
-                await self.close()
-                raise ExtensionError(extension.name, f"cannot be started: {error!r}") from error
-            self._started.append(extension)
+        """Start all, in order; if one fails, or the wait is given up, it and those before it are closed again.
+
+        Raises:
+            StateChannelError: One cannot start.
+        """
+        try:
+            for extension in self._extensions:
+                self._started.append(extension)
+                await self._start(extension, channel)
+        except BaseException:
+            await self.close()
+            raise
+
+    @staticmethod
+    async def _start(extension: Extension, channel: StateChannel) -> None:
+        try:
+            await extension.start(channel)
+        except StateChannelError:
+            raise
+        except Exception as error:
+            raise ExtensionError(extension.name, f"cannot be started: {error!r}") from error
 
     async def close(self) -> None:
         """Close what was started, in reverse order; one that fails or hangs does not keep the others."""
@@ -144,8 +178,16 @@ class Running:
                 _log.exception("extension-not-closed", extension=extension.name)
 
     def status(self) -> dict[str, Any]:
-        """How each stands, by name."""
-        return {extension.name: dict(extension.status()) for extension in self._started}
+        """How each stands, by name; one that cannot say does not keep the others."""
+        return {extension.name: _status(extension) for extension in self._started}
+
+
+def _status(extension: Extension) -> dict[str, Any]:
+    try:
+        return dict(extension.status())
+    except Exception as error:
+        _log.exception("extension-status-failed", extension=extension.name)
+        return {"failing": {"status": repr(error)}}
 
 
 def placement_of(extensions: Sequence[Extension]) -> Placement | None:

@@ -13,6 +13,9 @@ from statechannel.api import (
     Ticket,
 )
 
+FOR_EXTENSIONS = {"answer_for", "brokers", "holder", "locate", "positions", "request", "watch"}
+"""What extensions ask of a member, from its own loop: the blocking face is for other threads."""
+
 
 def public(kind: type) -> dict[str, inspect.Signature]:
     return {
@@ -35,6 +38,9 @@ def parameters(signature: inspect.Signature, renamed: dict[str, str]) -> list[tu
 )
 def test_both_faces_agree(asynchronous: type, blocking: type) -> None:
     first, second = public(asynchronous), public(blocking)
+    if asynchronous is StateChannel:
+        assert first.keys() >= FOR_EXTENSIONS
+        first = {name: found for name, found in first.items() if name not in FOR_EXTENSIONS}
     assert first.keys() == second.keys()
     renamed = {"BlockingBrokerHooks | None": "BrokerHooks | None"}
     for name, signature in first.items():

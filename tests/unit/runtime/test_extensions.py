@@ -1,0 +1,203 @@
+"""Extensions of a member: how they are found and made, and their life from its start to its end."""
+
+import asyncio
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from statechannel.api import extensions
+from statechannel.api.extensions import ExtensionError, Running, make_installed, placement_of
+from statechannel.core.placement import FewestBundles
+from statechannel.errors import StateChannelError
+from statechannel.settings import Settings, load
+from statechannel.settings.errors import SettingsError
+
+
+class Mine:
+    """An extension that notes what is done to it."""
+
+    def __init__(self, name: str, log: list[str], *, fails: Exception | None = None, hangs: bool = False) -> None:
+        self.name = name
+        self.log = log
+        self.fails = fails
+        self.hangs = hangs
+        self.placement: FewestBundles | None = None
+        self.closing_fails: Exception | None = None
+
+    async def start(self, channel: Any) -> None:
+        self.log.append(f"start {self.name}")
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails is not None:
+            raise self.fails
+
+    async def close(self) -> None:
+        self.log.append(f"close {self.name}")
+        if self.closing_fails is not None:
+            raise self.closing_fails
+
+    def status(self) -> Mapping[str, Any]:
+        if self.name == "dumb":
+            raise RuntimeError("cannot say")
+        return {"log": len(self.log)}
+
+
+CHANNEL: Any = object()
+
+
+# --- life -----------------------------------------------------------------------------------------------------------
+
+
+async def test_they_start_in_order_and_are_closed_in_reverse_order() -> None:
+    log: list[str] = []
+    running = Running([Mine("a", log), Mine("b", log)], close_timeout_s=5)
+    await running.start(CHANNEL)
+    assert running.status() == {"a": {"log": 2}, "b": {"log": 2}}
+    await running.close()
+    await running.close()
+    assert log == ["start a", "start b", "close b", "close a"]
+    assert running.status() == {}
+
+
+async def test_one_that_cannot_start_is_closed_with_those_before_it() -> None:
+    log: list[str] = []
+    running = Running([Mine("a", log), Mine("b", log, fails=OSError("no port")), Mine("c", log)], close_timeout_s=5)
+    with pytest.raises(ExtensionError, match="extension b cannot be started: OSError") as found:
+        await running.start(CHANNEL)
+    assert "extensions.b.enabled=false" in found.value.hint
+    assert log == ["start a", "start b", "close b", "close a"]
+
+
+async def test_what_it_says_itself_of_its_failure_stands() -> None:
+    error = StateChannelError("topic missing", hint="create it")
+    running = Running([Mine("a", [], fails=error)], close_timeout_s=5)
+    with pytest.raises(StateChannelError) as found:
+        await running.start(CHANNEL)
+    assert found.value is error
+
+
+async def test_a_start_that_is_given_up_leaves_nothing_running() -> None:
+    log: list[str] = []
+    running = Running([Mine("a", log), Mine("b", log, hangs=True)], close_timeout_s=5)
+    starting = asyncio.create_task(running.start(CHANNEL))
+    while "start b" not in log:  # noqa: ASYNC110 - the log is no event
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert log == ["start a", "start b", "close b", "close a"]
+
+
+async def test_one_that_hangs_or_fails_at_the_end_does_not_keep_the_others() -> None:
+    log: list[str] = []
+
+    class Hanging(Mine):
+        async def close(self) -> None:
+            await super().close()
+            await asyncio.Event().wait()
+
+    failing = Mine("b", log)
+    failing.closing_fails = RuntimeError("late")
+    running = Running([Mine("a", log), failing, Hanging("c", log)], close_timeout_s=0.05)
+    await running.start(CHANNEL)
+    async with asyncio.timeout(10):
+        await running.close()
+    assert log[3:] == ["close c", "close b", "close a"]
+
+
+async def test_one_that_cannot_say_how_it_stands_does_not_keep_the_status_from_others() -> None:
+    running = Running([Mine("a", []), Mine("dumb", [])], close_timeout_s=5)
+    await running.start(CHANNEL)
+    assert running.status() == {"a": {"log": 1}, "dumb": {"failing": {"status": "RuntimeError('cannot say')"}}}
+
+
+def test_the_first_placement_that_is_offered_counts() -> None:
+    one, other = Mine("a", []), Mine("b", [])
+    assert placement_of([one, other]) is None
+    other.placement = FewestBundles()
+    assert placement_of([one, other]) is other.placement
+
+
+# --- by entry point -------------------------------------------------------------------------------------------------
+
+MADE: list[Mapping[str, Any]] = []
+
+
+def maker(settings: Settings, values: Mapping[str, Any]) -> Any:
+    MADE.append(values)
+    return {"off": None, "odd": object(), None: Mine("a", [])}[values.get("kind")]
+
+
+def failing_maker(settings: Settings, values: Mapping[str, Any]) -> Any:
+    raise KeyError("x")
+
+
+def refusing_maker(settings: Settings, values: Mapping[str, Any]) -> Any:
+    raise SettingsError(["extensions.a.x: too large."])
+
+
+@pytest.fixture
+def point(monkeypatch: pytest.MonkeyPatch) -> Any:
+    MADE.clear()
+
+    def install(what: str = "maker") -> None:
+        found = EntryPoint("a", f"{__name__}:{what}", extensions.GROUP)
+        monkeypatch.setattr(extensions, "entry_points", lambda group: [found])
+
+    install()
+    return install
+
+
+def settings(**own: Any) -> Settings:
+    return load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}, "extensions": own})
+
+
+def test_an_installed_extension_is_made_with_its_own_settings(point: Any) -> None:
+    found = make_installed(settings(a={"x": "1", "enabled": "true"}))
+    assert [one.name for one in found] == ["a"]
+    assert MADE == [{"x": "1"}]
+    assert len(make_installed(settings())) == 1
+
+
+@pytest.mark.parametrize("value", [False, "false", "off", "0", 0])
+def test_it_is_switched_off_also_by_the_text_that_an_option_gives(point: Any, value: object) -> None:
+    assert make_installed(settings(a={"enabled": value})) == []
+    assert MADE == []
+
+
+def test_what_is_neither_true_nor_false_is_refused(point: Any) -> None:
+    with pytest.raises(SettingsError, match=r"extensions\.a\.enabled"):
+        make_installed(settings(a={"enabled": "perhaps"}))
+
+
+def test_a_maker_may_say_that_it_is_off(point: Any) -> None:
+    assert make_installed(settings(a={"kind": "off"})) == []
+
+
+def test_settings_of_an_extension_that_is_not_there_are_refused_and_what_is_there_is_listed(point: Any) -> None:
+    with pytest.raises(SettingsError, match=r"extensions\.balanser") as found:
+        make_installed(settings(balanser={"x": 1}))
+    assert found.value.hint == "Installed: a."
+
+
+def test_what_is_no_extension_is_refused(point: Any) -> None:
+    with pytest.raises(ExtensionError, match="is not an extension: object lacks a part"):
+        make_installed(settings(a={"kind": "odd"}))
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "text"),
+    [
+        ("nothing_there", ExtensionError, "cannot be imported"),
+        ("failing_maker", ExtensionError, "cannot be made: KeyError"),
+        ("refusing_maker", SettingsError, "too large"),
+    ],
+)
+def test_one_that_cannot_be_made_is_an_error_with_its_name(
+    point: Any, what: str, error: type[Exception], text: str
+) -> None:
+    point(what)
+    with pytest.raises(error, match=text):
+        make_installed(settings())
