@@ -225,3 +225,4 @@ class Snapshot(Part):
     recent: RecentPart = RecentPart()
     memory: ByStrategy = Field(ByStrategy(), description="What strategies remember from one decision to the next.")
     safe: str | None = Field(None, description="Why the cluster must be left alone; null while it is well.")
+    remarks: list[str] = Field([], description="What whoever took it has to say; told beside every plan.")

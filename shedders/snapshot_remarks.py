@@ -25,7 +25,7 @@ def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
             found.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
     found += [f"{one.kind}: {one.why}" for one in contradictions(cluster)]
     flying = sum(bundle.state in IN_FLIGHT for bundle in snapshot.bundles.values())
-    return [*found, *([f"{_count(flying, 'bundle')} on the way, left alone"] if flying else [])]
+    return [*snapshot.remarks, *found, *([f"{_count(flying, 'bundle')} on the way, left alone"] if flying else [])]
 
 
 def _limits(load: LoadReport) -> bool:

@@ -275,6 +275,7 @@ class Balancer:
         def made() -> Occasion:
             settings = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
             settings["budget"] = self._settings().budget.model_dump(mode="json")
+            settings["strategies"] = dict(chosen.names)
             return Occasion(
                 id=str(ULID()),
                 term=lead.term,

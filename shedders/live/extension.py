@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from pydantic import ValidationError
 
 from loaddata.channel_port import MemberChannel
 from loaddata.kafka_side import LoadConnection
@@ -44,7 +42,7 @@ from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
 from shedders.live.policy_topic import PolicyTopics, open_policy_topic
-from shedders.live.settings import BalancerSettings
+from shedders.live.settings import NAME, BalancerSettings, configured
 from shedders.live.splitting import Splitting
 from shedders.live.telling import Telling
 from shedders.live.trail import RecentTrail
@@ -52,7 +50,6 @@ from statechannel.errors import StateChannelError
 from statechannel.runtime.changes import ChangesError
 from statechannel.runtime.exits import ChannelStoppedError
 from statechannel.runtime.request_record import Asked
-from statechannel.settings.errors import SettingsError
 
 if TYPE_CHECKING:
     from loaddata.source import HostSource
@@ -66,7 +63,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-NAME = "balancer"
 RETRY_MAX_S = 60.0
 WATCH_MAX = 100_000
 POLICIES_WITHIN_S = 10.0
@@ -79,24 +75,12 @@ def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
     Raises:
         SettingsError: A setting is unknown, malformed or out of bounds.
     """
-    try:
-        found = BalancerSettings.model_validate(dict(values))
-    except ValidationError as error:
-        known = list(BalancerSettings.model_fields)
-        raise SettingsError([_problem(detail, known) for detail in error.errors(include_url=False)]) from error
+    found = configured(values)
     return BalancerExtension(
         found,
         simulated=found.source == "simulated",
         replication_factor=settings.channel.replication_factor,
     )
-
-
-def _problem(detail: Any, known: Sequence[str]) -> str:
-    path = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        near = get_close_matches(path.rpartition(".")[2], known, 1)
-        return f"there is no setting `extensions.{NAME}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
-    return f"extensions.{NAME}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."
 
 
 class NoBundles:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from loaddata.settings import LoadSettings
 from shedders.budget import BudgetSettings
 from shedders.live.decision_build import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
 from shedders.live.decision_record import VALUE_MAX_BYTES
 from shedders.live.drain_settings import DrainSettings
+from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import Group, setting
 
+NAME = "balancer"
 DAY_S = 86_400.0
 
 
@@ -135,3 +139,24 @@ class BalancerSettings(Group):
     def record_bounds(self) -> RecordBounds:
         """How large a decision record may be."""
         return RecordBounds(self.record_bytes, self.text_chars)
+
+
+def configured(values: Mapping[str, Any]) -> BalancerSettings:
+    """Settings as `extensions.balancer.*` has them.
+
+    Raises:
+        SettingsError: A setting is unknown, malformed or out of bounds.
+    """
+    try:
+        return BalancerSettings.model_validate(dict(values))
+    except ValidationError as error:
+        known = list(BalancerSettings.model_fields)
+        raise SettingsError([_problem(detail, known) for detail in error.errors(include_url=False)]) from error
+
+
+def _problem(detail: Any, known: Sequence[str]) -> str:
+    path = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        near = get_close_matches(path.rpartition(".")[2], known, 1)
+        return f"there is no setting `extensions.{NAME}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
+    return f"extensions.{NAME}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."
