@@ -1,7 +1,7 @@
 """What people ask the balancing extension of one broker for, through the requests topic (design/requests-topic.md).
 
-`split`: by the algorithm, on the broker that serves the bundle, as it alone knows the topics. `decide`: one decision now, on
-the leader.
+`split`: by the algorithm, on the broker that serves the bundle, as it alone knows the topics. On the leader: `decide`, one
+decision now; `drain` (`shedders.live.drain`); `may-take` and `fresh` (`shedders.live.checks`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from statechannel.errors import StateChannelError
 if TYPE_CHECKING:
     from loaddata.source import LoadSource
     from shedders.live.balancer import Balancer
+    from shedders.live.checks import Checks
+    from shedders.live.drain import Drains
     from shedders.live.splitting import Splitting
     from statechannel.api import StateChannel
     from statechannel.runtime.handlers import ExtensionAsk
@@ -29,6 +31,7 @@ class Asks:
     """Answers requests. In the loop's thread.
 
     Args:
+        splitting: None where this broker knows no load.
         local: This broker's bundles with their load, by name.
     """
 
@@ -36,23 +39,35 @@ class Asks:
         self,
         channel: StateChannel,
         balancer: Balancer,
-        splitting: Splitting,
+        splitting: Splitting | None,
         source: LoadSource,
         local: Callable[[], Mapping[str, LocalBundle]],
+        drains: Drains,
+        checks: Checks,
     ) -> None:
         self._channel = channel
         self._balancer = balancer
         self._splitting = splitting
         self._source = source
         self._local = local
+        self._drains = drains
+        self._checks = checks
 
     async def answer(self, ask: ExtensionAsk) -> Outcome:
         """Answer one."""
-        if ask.ask == "split":
-            return await self._split(ask)
-        if ask.ask == "decide":
-            return self._decide(ask)
-        return Rejected("unknown-ask", f"the balancer cannot be asked for {ask.ask}; it knows split and decide")
+        match ask.ask:
+            case "split":
+                return await self._split(ask)
+            case "decide":
+                return self._decide(ask)
+            case "drain":
+                return await self._drains.answer(ask)
+            case "may-take":
+                return self._checks.may_take(ask)
+            case "fresh":
+                return await self._checks.fresh(ask)
+        known = "split, decide, drain, may-take and fresh"
+        return Rejected("unknown-ask", f"the balancer cannot be asked for {ask.ask}; it knows {known}")
 
     def _decide(self, ask: ExtensionAsk) -> Outcome:
         if not self._balancer.leading:
@@ -79,7 +94,7 @@ class Asks:
                 "bad-split", f"{found}: {word} finds no place to cut; look at `statechannel positions {found}`"
             )
         outcome = await self._cut(found, positions, ask)
-        if unload and isinstance(outcome, Done):
+        if unload and isinstance(outcome, Done) and self._splitting is not None:
             await self._splitting.unload_children(found, positions)
         return outcome
 

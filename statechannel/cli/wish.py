@@ -6,12 +6,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from statechannel.cli.asking import Answer, ask, require_success
 from statechannel.cli.options import Connect, NoWait, OutputAs, Timeout, reaching, wears
 from statechannel.cli.output import Output, print_json, say, stdout
 from statechannel.runtime.request_record import Asked
+
+if TYPE_CHECKING:
+    from statechannel.cli.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +23,13 @@ class Wish:
 
     Attributes:
         done: What people read when it came true.
+        refused: Asked first: what speaks against it; None where nothing does.
     """
 
     asked: Asked
     args: Mapping[str, Any]
     done: str
+    refused: Callable[[Connection], Answer | None] | None = None
 
 
 def wishing(command: Callable[..., Wish]) -> Callable[..., Any]:
@@ -33,6 +38,10 @@ def wishing(command: Callable[..., Wish]) -> Callable[..., Any]:
     @wraps(command)
     def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **given: Any) -> None:
         wish = command(connect, **given)
+        against = None if wish.refused is None else wish.refused(connect())
+        if against is not None:
+            _finish(against, output, wish.done)
+            return
         answer = ask(connect(), wish.asked, wish.args, timeout_s=timeout, wait=not no_wait)
         _finish(answer, output, wish.done)
 

@@ -1,0 +1,271 @@
+"""Drains one broker from the command line: cordon, ask the leader, watch, and go on after whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ulid import ULID
+
+from shedders.cli.bars import Bar
+from shedders.cli.cordons import Cordoned, cordon, cordon_of, drained_by, standing_of, take_back
+from shedders.cli.holdings import Holdings
+from shedders.cli.leader_ask import NO_EXTENSION, Found, Sent, Told, follow, may_be_asked_again, requests, send
+from statechannel.cli.connection import Connection
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.output import cell, say
+from statechannel.cli.registry import Registry, read_registry
+from statechannel.core.commands import Done, NotFound, Outcome, Rejected
+
+ASK: Final = "drain"
+AGAIN_S: Final = 1.0
+EXTENSION_WAIT_S: Final = 15.0
+"""A broker that has just begun to lead may not have started its extension yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWish:
+    """What is to be drained.
+
+    Attributes:
+        drain: Id that the cordon, the moves and all requests of this drain carry.
+        within_s: Longest time of the whole.
+        extra: Further arguments of the request: what `rolling-restart` finds its way by.
+    """
+
+    broker: str
+    drain: str
+    rate_per_s: float | None = None
+    force: bool = False
+    why: str = ""
+    by: str | None = None
+    within_s: float = 1_800.0
+    extra: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """How a drain ended.
+
+    Attributes:
+        facts: Of the leader: `moved`, `left`, `left_count`, ...
+        executed_by: The leader.
+    """
+
+    wish: DrainWish
+    facts: Mapping[str, Any]
+    executed_by: str | None
+    result: str
+
+    @property
+    def left(self) -> list[Mapping[str, Any]]:
+        """What stays, with reasons; the first so many."""
+        found = self.facts.get("left")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    @property
+    def left_count(self) -> int:
+        """How much stays."""
+        found = self.facts.get("left_count")
+        return found if isinstance(found, int) else len(self.left)
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        known = ("moved", "began_with", "left", "left_count", "reports_in_vain", "leads", "took_s")
+        return {
+            "operation": self.wish.drain,
+            "broker": self.wish.broker,
+            "executed_by": self.executed_by,
+            "answer": "accepted",
+            "result": self.result,
+            **{name: self.facts.get(name) for name in known},
+        }
+
+
+def check(connection: Connection, broker: str, *, force: bool) -> Registry:
+    """Refuse what need not be tried; nothing was written then.
+
+    Raises:
+        CommandError: The broker is unknown or dead, or the only one that takes bundles.
+    """
+    registry = read_registry(connection)
+    alive = registry.members.alive
+    if not alive:
+        raise CommandError(
+            "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
+        )
+    if broker not in alive:
+        lost = registry.members.lost.get(broker)
+        if lost is None:
+            raise CommandError(
+                f"no broker {broker} is heard", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
+            )
+        if not force:
+            raise CommandError(
+                f"broker {broker} is not heard any more; the leader gives its bundles to others by itself",
+                hint=f"--force drains it all the same, and keeps it cordoned; see `statechannel bundles --broker {broker}`.",
+                code=ExitCode.REJECTED,
+            )
+    cordons = standing_of(connection).policies.cordons
+    others = [name for name, one in alive.items() if name != broker and one.accepting and name not in cordons]
+    if not others and not force:
+        raise CommandError(
+            f"{broker} is the only broker that takes bundles: nobody could take its own, nor new ones",
+            hint="Start another broker, or `statechannel uncordon` one; --force cordons it all the same.",
+            code=ExitCode.REJECTED,
+        )
+    return registry
+
+
+def resumable(connection: Connection, broker: str) -> str | None:
+    """Id of the drain of this broker that is under way; None where there is none.
+
+    What has ended is not resumed: another drain of the same broker looks anew.
+    """
+    drain = drained_by(cordon_of(standing_of(connection), broker))
+    if drain is None:
+        return None
+    found = newest(connection, drain)
+    return drain if found is not None and found.open else None
+
+
+def newest(connection: Connection, drain: str) -> Found | None:
+    """The newest request of a drain."""
+    every = [one for one in requests(connection, ASK) if drain in (one.request.id, one.request.args.get("drain"))]
+    return every[-1] if every else None
+
+
+def broker_of(connection: Connection, drain: str) -> str | None:
+    """The broker that a drain is about."""
+    found = newest(connection, drain)
+    return None if found is None else found.request.broker
+
+
+def new_id() -> str:
+    """An id for a drain."""
+    return str(ULID())
+
+
+def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
+    """Drain a broker: returns when nothing more can be moved, whatever is left.
+
+    Raises:
+        CommandError: It was refused, or did not end in time; says what to do.
+    """
+    under_way = newest(connection, wish.drain)
+    sent = under_way.sent if under_way is not None and under_way.open else None
+    cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
+    bar.show(wish.broker, f"draining {wish.broker}", 0, 1)
+    try:
+        told = _Watch(connection, wish, bar).until_answered(sent, first=under_way is None)
+    except KeyboardInterrupt:
+        say(
+            f"the drain goes on without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
+            f"watches it again, `statechannel uncordon {wish.broker}` ends it"
+        )
+        raise
+    finally:
+        bar.drop(wish.broker)
+    return _judged(connection, wish, cordoned, told)
+
+
+class _Watch:
+    """Waits for the end of one drain."""
+
+    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar) -> None:
+        self._connection = connection
+        self._wish = wish
+        self._bar = bar
+        self._holdings = Holdings(connection)
+        self._total = 0
+        self._begun_s = time.monotonic()
+        self._ends_s = self._begun_s + wish.within_s
+
+    def until_answered(self, sent: Sent | None, *, first: bool) -> Told:
+        """Ask, and ask again where the answer is only that somebody else has to be asked."""
+        told = Told(None, None)
+        while True:
+            left_s = self._ends_s - time.monotonic()
+            if left_s <= 0:
+                raise self._late(told)
+            if sent is None:
+                sent = self._send(left_s, first=first)
+            first = False
+            told = follow(self._connection, sent, self._show)
+            if not self._again(told.outcome):
+                return told
+            sent = None
+            time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
+
+    def _send(self, left_s: float, *, first: bool) -> Sent:
+        wish = self._wish
+        args = {
+            "broker": wish.broker,
+            "rate_per_s": wish.rate_per_s,
+            "force": wish.force,
+            "drain": wish.drain,
+            **(wish.extra or {}),
+        }
+        return send(self._connection, ASK, args, left_s, identifier=wish.drain if first else None)
+
+    def _again(self, outcome: Outcome | None) -> bool:
+        if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
+            return time.monotonic() - self._begun_s < EXTENSION_WAIT_S
+        return may_be_asked_again(outcome)
+
+    def _show(self, leader: str | None) -> None:
+        if not self._bar.seen:
+            return
+        left = self._holdings.look()[self._wish.broker]
+        self._total = max(self._total, left)
+        by = f" ({leader} is at it)" if leader else " (no broker has taken it up yet)"
+        self._bar.show(self._wish.broker, f"draining {self._wish.broker}{by}", self._total - left, max(1, self._total))
+
+    def _late(self, told: Told) -> CommandError:
+        left = self._holdings.look(anyhow=True)[self._wish.broker]
+        said = f"{told.broker} was at it last" if told.broker else "no broker has taken it up"
+        return CommandError(
+            f"{self._wish.broker} has {left} bundles left after {self._wish.within_s:g} s; {said}",
+            hint=f"It is cordoned still; go on with `statechannel drain {self._wish.broker} --operation {self._wish.drain}`.",
+            code=ExitCode.UNDETERMINED if told.broker else ExitCode.NO_BROKER,
+        )
+
+
+def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: Told) -> Drained:
+    outcome = told.outcome
+    if isinstance(outcome, Done):
+        return Drained(wish, outcome.facts, told.broker, outcome.result)
+    if not isinstance(outcome, Rejected | NotFound):
+        raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
+    detail = outcome.detail if isinstance(outcome, Rejected) else outcome.why
+    reason = str(outcome.reason) if isinstance(outcome, Rejected) else "not-found"
+    said, _, advice = detail.partition("; ")
+    hint = f"{advice[:1].upper()}{advice[1:]}." if advice else ""
+    if reason == NO_EXTENSION:
+        said, hint = (
+            f"the leader {told.broker} runs no balancing extension",
+            "Run brokers with extensions.balancer.enabled=true.",
+        )
+    if cordoned.made and reason != "uncordoned" and take_back(connection, wish.broker, wish.drain):
+        said += " (the cordon was taken back)"
+    raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
+
+
+def require_empty(drained: Drained) -> None:
+    """End the command where something is left.
+
+    Raises:
+        CommandError: Something is; it says what keeps it.
+    """
+    if not drained.left_count:
+        return
+    first = drained.left[0] if drained.left else {}
+    said = f"{first.get('bundle')}: {first.get('why')}" if first else ""
+    raise CommandError(
+        f"{drained.wish.broker} still has {drained.left_count} bundles that nobody may take; {said}",
+        hint="Change the policies, start another broker, or drain it again with --force.",
+        code=ExitCode.REJECTED,
+    )

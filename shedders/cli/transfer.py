@@ -1,0 +1,94 @@
+"""`statechannel transfer` and `statechannel unload`: by hand, but through the same filters as the balancer.
+
+Where the leader runs the balancing extension, it is asked first whether policies allow the move; where it runs none, there is
+nobody to ask, and the channel alone decides.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+import typer
+
+from shedders.cli.leader_ask import EXTENSION, NO_EXTENSION, may_be_asked_again
+from statechannel.cli.asking import Answer, ask
+from statechannel.cli.connection import Connection
+from statechannel.cli.lookup import require_name
+from statechannel.cli.options import Connect, Reason
+from statechannel.cli.wish import Wish, wishing
+from statechannel.core.commands import Done, Rejected
+from statechannel.runtime.request_record import Asked
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+unload_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+FORCED: Final = "forced past the filters"
+TRIES: Final = 4
+"""A new leader is asked again while it settles."""
+AGAIN_S: Final = 0.5
+
+Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Do not ask whether policies allow it; the record's reason says so.")
+]
+
+
+@app.command()
+@wishing
+def transfer(
+    _: Connect,
+    name: Name,
+    dest: Annotated[str, typer.Option("--dest", metavar="BROKER", help="Broker that takes the bundle over.")],
+    force: Force = False,
+    reason: Reason = None,
+) -> Wish:
+    """Hand a bundle over to a broker of your choice, if policies let it go there."""
+    require_name(name)
+    return _transfer(name, dest, reason, force=force)
+
+
+@unload_app.command()
+@wishing
+def unload(
+    _: Connect,
+    name: Name,
+    dest: Annotated[
+        str | None, typer.Option("--dest", metavar="BROKER", help="With a destination it is a transfer.")
+    ] = None,
+    force: Force = False,
+    reason: Reason = None,
+) -> Wish:
+    """Let a bundle go, if policies let another broker take it; the next lookup has it assigned again."""
+    require_name(name)
+    if dest is not None:
+        return _transfer(name, dest, reason, force=force)
+    args = {"name": name, "reason": _reason(reason, force=force)}
+    return Wish(Asked.UNLOAD, args, f"{name} unloaded", None if force else lambda found: _refused(found, name, None))
+
+
+def _transfer(name: str, dest: str, reason: str | None, *, force: bool) -> Wish:
+    args = {"name": name, "destination": dest, "reason": _reason(reason, force=force)}
+    done = f"{name} transferred to {dest}"
+    return Wish(Asked.TRANSFER, args, done, None if force else lambda found: _refused(found, name, dest))
+
+
+def _reason(reason: str | None, *, force: bool) -> str | None:
+    if not force:
+        return reason
+    return f"{FORCED}: {reason}" if reason else FORCED
+
+
+def _refused(connection: Connection, name: str, dest: str | None) -> Answer | None:
+    """What the leader's extension says against it; None where it says nothing, or there is none."""
+    args = {"extension": EXTENSION, "ask": "may-take", "to": "leader", "name": name, "destination": dest}
+    answer = ask(connection, Asked.EXTENSION, args)
+    for _ in range(TRIES - 1):
+        if not may_be_asked_again(answer.outcome):
+            break
+        time.sleep(AGAIN_S)
+        answer = ask(connection, Asked.EXTENSION, args)
+    outcome = answer.outcome
+    if isinstance(outcome, Done) or (isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION):
+        return None
+    return answer

@@ -1,0 +1,330 @@
+"""Drains on the leader: empties a broker that is cordoned, by `drain_plan`, and tells each asker how it ended.
+
+Only while this broker leads. If it dies, another broker is given the same request and goes on with what is still there: nothing
+about a drain is remembered but the cordon and what the channel says. If it merely leads no more, it answers `not-leader`, and
+whoever asked asks again. Deleting the cordon ends a drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from ulid import ULID
+
+from shedders.dry_run import Checked, Decision
+from shedders.errors import StrategyFailedError
+from shedders.live.cluster_now import cluster_now
+from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, shed_record
+from shedders.live.drain_plan import TICK_S, DrainPlan, Receivers, Step, TokenBucket, holdings
+from shedders.live.movers import Ended, Movers
+from shedders.placing import Pipeline
+from shedders.plan import Label, Left, Plan, Reason
+from statechannel.core.commands import Done, Outcome, Rejected, Undetermined
+
+if TYPE_CHECKING:
+    from shedders.cluster import Cluster
+    from shedders.live.balancer import Ports
+    from shedders.live.settings import BalancerSettings
+    from statechannel.core.picture import Picture
+    from statechannel.runtime.handlers import ExtensionAsk
+
+_log = structlog.get_logger(__name__)
+
+STRATEGY = "drain"
+LEFT_TOLD_MAX = 100
+RATE_MAX = 10_000.0
+LEAST_WAIT_S = 0.05
+
+
+@dataclass(slots=True)
+class _Running:
+    """One drain.
+
+    Attributes:
+        ends_s: When the last of those who wait for it gives up.
+        began_with: Bundles that the broker had; -1 before it was looked at.
+    """
+
+    plan: DrainPlan
+    term: int
+    ends_s: float
+    began_s: float
+    answer: asyncio.Future[Outcome]
+    in_vain_before: int = 0
+    began_with: int = -1
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    steps: int = 0
+
+
+class Drains:
+    """The drains of one broker while it leads. In the loop's thread."""
+
+    def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings], *, manager: Callable[[], str]) -> None:
+        self._ports = ports
+        self._settings = settings
+        self._manager = manager
+        now = settings()
+        self._receivers = Receivers(now.drain.ahead_max, now.drain.report_wait_s)
+        self._running: dict[str, _Running] = {}
+        self._steps = 0
+        self.bounds = RecordBounds()
+
+    def status(self) -> dict[str, Any]:
+        """The drains under way, by broker."""
+        return {
+            name: {"moved": one.plan.moved, "began_with": one.began_with, "under_way": len(one.plan.under_way)}
+            for name, one in sorted(self._running.items())
+        }
+
+    async def answer(self, ask: ExtensionAsk) -> Outcome:
+        """Drain a broker; answers when nothing more can be moved."""
+        broker, rate, force = ask.args.get("broker"), ask.args.get("rate_per_s"), ask.args.get("force", False)
+        if not isinstance(broker, str) or not isinstance(force, bool) or not _is_rate(rate):
+            return Rejected(
+                "bad-request",
+                f"`broker` is a text, `force` true or false, `rate_per_s` above 0 and at most {RATE_MAX:g}",
+            )
+        channel = self._ports.channel
+        if channel.term < 0:
+            return _not_leader()
+        rate_per_s = self._settings().drain.rate_per_s if rate is None else float(rate)
+        now_s = self._ports.clocks.mono_s()
+        ends_s = now_s + ask.timeout_s
+        running = self._running.get(broker)
+        if running is not None:
+            return await self._join(running, rate_per_s, ends_s, ask)
+        if not self._is_known(broker):
+            return Rejected("unknown-broker", f"no broker {broker} is heard, and no bundle is served by it")
+        plan = DrainPlan(
+            broker,
+            str(ask.args.get("drain") or ask.operation),
+            self._settings().drain.rules(),
+            _bucket(rate_per_s),
+            self._receivers,
+            force,
+        )
+        running = _Running(plan, channel.term, ends_s, now_s, asyncio.get_running_loop().create_future())
+        running.in_vain_before = self._receivers.in_vain
+        self._running[broker] = running
+        return await self._run(running)
+
+    async def _join(self, running: _Running, rate_per_s: float, ends_s: float, ask: ExtensionAsk) -> Outcome:
+        """A second request for the same broker: the newest says how fast, and both are told the end."""
+        plan = running.plan
+        plan.force = plan.force or ask.args.get("force") is True
+        if plan.bucket.rate_per_s != rate_per_s:
+            plan.bucket = _bucket(rate_per_s)
+        running.ends_s = max(running.ends_s, ends_s)
+        running.wake.set()
+        try:
+            async with asyncio.timeout(ask.timeout_s):
+                return await asyncio.shield(running.answer)
+        except TimeoutError:
+            return _late(plan, -1)
+
+    async def _run(self, running: _Running) -> Outcome:
+        movers = Movers(
+            self._ports.channel,
+            running.plan.rules.at_once,
+            self._settings().move_timeout_s,
+            self._ports.clocks.mono_s,
+        )
+        outcome: Outcome = _not_leader()
+        try:
+            outcome = await self._drive(running, movers)
+        finally:
+            del self._running[running.plan.broker]
+            if not running.answer.done():
+                running.answer.set_result(outcome)
+            await movers.close()
+            for bundle, destination in running.plan.under_way.items():
+                # Whatever becomes of it, nobody tells this leader any more.
+                self._receivers.ended(destination, bundle, self._ports.clocks.mono_s(), arrived=True)
+        return outcome
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    async def _drive(self, running: _Running, movers: Movers) -> Outcome:
+        channel, clocks, plan = self._ports.channel, self._ports.clocks, running.plan
+        chosen = self._ports.chosen()
+        pipeline = Pipeline(chosen.pipeline.strategy, chosen.pipeline.settings)
+        while True:
+            if channel.term != running.term:
+                return _not_leader()
+            now_s = clocks.mono_s()
+            picture = channel.picture()
+            holding = holdings(picture, plan.broker)
+            if running.began_with < 0:
+                running.began_with = len(holding)
+            if now_s >= running.ends_s:
+                return _late(plan, len(holding))
+            wait_s: float = TICK_S
+            if self._is_cordoned(plan.broker):
+                running.steps += 1
+                cluster = cluster_now(picture, self._ports.known(), clocks.log_ms())
+                try:
+                    step = plan.step(cluster, holding, pipeline, now_s)
+                except StrategyFailedError as error:
+                    return Rejected("strategy-failed", f"{error}; choose another placement strategy")
+                self._carry_out(running, step, picture, cluster, movers)
+                if step.ended:
+                    return self._answer(running, step, picture)
+                wait_s = step.wait_s
+            elif running.steps or now_s - running.began_s > self._settings().drain.cordon_wait_s:
+                return _not_cordoned(plan.broker, was=running.steps > 0)
+            await self._pause(running, wait_s)
+
+    async def _pause(self, running: _Running, wait_s: float) -> None:
+        """Until the next look; the end of a move calls for one at once."""
+        running.wake.clear()
+        try:
+            async with asyncio.timeout(wait_s):
+                await running.wake.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(LEAST_WAIT_S)
+
+    def _carry_out(self, running: _Running, step: Step, picture: Picture, cluster: Cluster, movers: Movers) -> None:
+        if not step.moves and not (step.ended and step.left):
+            return
+        occasion = self._occasion(running, picture)
+        plan = running.plan
+        executed: dict[str, Executed] = {}
+        for move in step.moves:
+            operation = movers.begin(
+                move,
+                why=f"decision {occasion.id}: {move.why}",
+                only_unload=False,
+                still=lambda: self._ports.channel.term == running.term,
+                told=lambda ended: self._moved(running, occasion.id, ended),
+            )
+            executed[move.bundle] = Executed(operation)
+        label = Label.SUCCESS if step.moves else Label.SKIP
+        why = f"drain {plan.operation} of {plan.broker}: {step.remaining} bundles are left"
+        found = Plan(STRATEGY, label, Reason.ADMIN, why, step.moves, step.left)
+        checked = [Checked(move, None) for move in step.moves]
+        decision = Decision(cluster, (), found, checked, step.placed, {}, {})
+        self._ports.write(shed_record(occasion, decision, executed=executed, bounds=self.bounds))
+
+    def _moved(self, running: _Running, decision_id: str, ended: Ended) -> None:
+        ports = self._ports
+        running.plan.ended(
+            ended.move.bundle, ports.clocks.mono_s(), done=ended.done, why=f"{ended.result}: {ended.why}"
+        )
+        running.wake.set()
+        ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
+        ports.write(
+            outcome_record(
+                decision_id,
+                ended.move.bundle,
+                ended.result,
+                ended.why,
+                operation=ended.operation,
+                at_ms=ports.clocks.log_ms(),
+                term=running.term,
+                leader=ports.channel.identity.broker,
+                took_ms=ended.took_s * 1_000,
+                bounds=self.bounds,
+            )
+        )
+
+    # --- words ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, running: _Running, step: Step, picture: Picture) -> Outcome:
+        plan = running.plan
+        if step.left and not plan.moved:
+            first = step.left[0]
+            more = f" and {len(step.left) - 1} more" if len(step.left) > 1 else ""
+            return Rejected(
+                "no-destination",
+                f"nobody may take {first.name}{more} of {plan.broker}: {_plain(first)}; "
+                "change the policies, start another broker, or say --force",
+            )
+        facts = {
+            "broker": plan.broker,
+            "moved": plan.moved,
+            "began_with": running.began_with,
+            "left": [{"bundle": one.name, "reason": one.reason, "why": one.why} for one in step.left[:LEFT_TOLD_MAX]],
+            "left_count": len(step.left),
+            "reports_in_vain": self._receivers.in_vain - running.in_vain_before,
+            "leads": picture.broker == plan.broker,
+            "took_s": round(self._ports.clocks.mono_s() - running.began_s, 3),
+        }
+        return Done(plan.operation, "drained" if not step.left else "drained-in-part", facts)
+
+    def _is_cordoned(self, broker: str) -> bool:
+        standing = self._ports.standing()
+        return standing is not None and broker in standing.policies.cordons
+
+    def _is_known(self, broker: str) -> bool:
+        picture = self._ports.channel.picture()
+        return any(one.broker == broker for one in picture.brokers) or bool(holdings(picture, broker))
+
+    def _occasion(self, running: _Running, picture: Picture) -> Occasion:
+        ports = self._ports
+        self._steps += 1
+        chosen = ports.chosen()
+        settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("placement", "filters")}
+        settings["drain"] = {
+            **self._settings().drain.model_dump(mode="json"),
+            "rate_per_s": running.plan.bucket.rate_per_s,
+            "force": running.plan.force,
+        }
+        return Occasion(
+            id=str(ULID()),
+            term=running.term,
+            leader=ports.channel.identity.broker,
+            cycle=self._steps,
+            at_ms=ports.clocks.log_ms(),
+            inputs=ports.inputs(picture),
+            strategy=STRATEGY,
+            placement=chosen.names["placement"],
+            profile=chosen.profile,
+            settings=settings,
+            tell_settings=running.steps == 1,
+            manager=self._manager(),
+            trigger="request",
+        )
+
+
+def _bucket(rate_per_s: float) -> TokenBucket:
+    return TokenBucket(rate_per_s, rate_per_s * TICK_S)
+
+
+def _is_rate(found: object) -> bool:
+    if found is None:
+        return True
+    return (
+        isinstance(found, int | float)
+        and not isinstance(found, bool)
+        and math.isfinite(found)
+        and 0 < found <= RATE_MAX
+    )
+
+
+def _plain(left: Left) -> str:
+    return left.why.replace("; ", ", ")
+
+
+def _not_leader() -> Rejected:
+    return Rejected("not-leader", "this broker does not lead any more; ask again")
+
+
+def _not_cordoned(broker: str, *, was: bool) -> Rejected:
+    if was:
+        return Rejected(
+            "uncordoned", f"{broker} is cordoned no more, so its drain has ended; drain it again if that was a mistake"
+        )
+    return Rejected(
+        "not-cordoned", f"{broker} is not cordoned, so it would be given bundles again; use `statechannel drain`"
+    )
+
+
+def _late(plan: DrainPlan, left: int) -> Undetermined:
+    rest = "" if left < 0 else f", {left} are left"
+    return Undetermined("timed-out", f"{plan.moved} bundles of {plan.broker} were moved{rest}; ask again to go on")
