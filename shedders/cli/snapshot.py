@@ -1,9 +1,10 @@
-"""`statechannel snapshot check|schema`."""
+"""`statechannel snapshot take|check|schema`."""
 
 from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,12 +19,13 @@ from shedders.selection import FILTERS, SPLITTING, choose, part_settings
 from shedders.snapshot import Snapshot
 from shedders.snapshot_cluster import cluster_of
 from shedders.snapshot_faults import SnapshotError
+from shedders.snapshot_file import snapshot_bytes, write_snapshot
 from shedders.snapshot_remarks import remarks
 from shedders.split_settings import SplitSettings
 from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, cell, print_json, stdout
+from statechannel.cli.output import Output, cell, print_json, say, stdout
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: check, schema.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: take, check, schema.")
 
 
 class Document(StrEnum):
@@ -35,7 +37,28 @@ class Document(StrEnum):
 
 @app.callback()
 def group() -> None:
-    """Snapshots of a cluster: check, schema."""
+    """Snapshots of a cluster: take, check, schema."""
+
+
+@app.command()
+@looking
+def take(
+    connect: Connect,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there. Default: standard output.")
+    ] = None,
+) -> None:
+    """Take a snapshot of the cluster as its topics tell of it; no broker is asked, none need run."""
+    # The Kafka client is not needed to read snapshots.
+    from shedders.cli.live_source import live  # noqa: PLC0415
+
+    found = live(connect)
+    tell(remarks(found, cluster_of(found)))
+    if file is None:
+        sys.stdout.write(snapshot_bytes(found).decode())
+        return
+    write_snapshot(found, file)
+    say(f"a snapshot of {_counts(found)} is in {file}")
 
 
 @app.command()
@@ -57,18 +80,11 @@ def check(
         )
     used = _usable(source)
     odd = remarks(source, cluster)
-    counts = {
-        "brokers": len(source.brokers),
-        "bundles": len(source.bundles),
-        "namespaces": len(cluster.bundles_in),
-        "topics": sum(len(one.topics) for one in source.bundles.values()),
-    }
+    counts = _numbers(source)
     if output is Output.JSON:
         print_json({"file": file, **counts, "profile": source.profile, "strategies": used, "remarks": odd})
         return
-    stdout().print(
-        f"{file}: {', '.join(count(number, what.removesuffix('s')) for what, number in counts.items())}", markup=False
-    )
+    stdout().print(f"{file}: {_counts(source)}", markup=False)
     chosen = ", ".join(f"{kind} {name}" for kind, name in used.items())
     stdout().print(cell(f"profile {source.profile}: {chosen}"), markup=False)
     tell(odd)
@@ -82,6 +98,19 @@ def schema(
 ) -> None:
     """Print the JSON Schema of snapshots, or of plans."""
     sys.stdout.write(schemas()[f"{document}.schema.json"])
+
+
+def _numbers(snapshot: Snapshot) -> dict[str, int]:
+    return {
+        "brokers": len(snapshot.brokers),
+        "bundles": len(snapshot.bundles),
+        "namespaces": len({name.rpartition("/")[0] for name in snapshot.bundles}),
+        "topics": sum(len(one.topics) for one in snapshot.bundles.values()),
+    }
+
+
+def _counts(snapshot: Snapshot) -> str:
+    return ", ".join(count(number, what.removesuffix("s")) for what, number in _numbers(snapshot).items())
 
 
 def _usable(snapshot: Snapshot) -> dict[str, str]:

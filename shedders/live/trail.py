@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
+from loaddata.ownership import Accepted
 from shedders.cluster import RecentMoves
 from statechannel.core.states import State
 
-if TYPE_CHECKING:
-    from statechannel.runtime.changes import Change
-
 REMEMBERED_MAX = 100_000
+
+
+class AcceptedOfBundle(Accepted, Protocol):
+    """An accepted record, with what it is about; `statechannel.runtime.changes.Change` has it."""
+
+    @property
+    def bundle(self) -> str:
+        """Its key."""
+        ...
 
 
 class RecentTrail:
@@ -20,12 +28,12 @@ class RecentTrail:
         keep_s: So long it is remembered.
     """
 
-    def __init__(self, keep_s: float) -> None:
+    def __init__(self, keep_s: Callable[[], float]) -> None:
         self._keep_s = keep_s
         self._bundles: dict[str, float] = {}
         self._brokers: dict[str, float] = {}
 
-    def changed(self, change: Change, now_s: float) -> None:
+    def changed(self, change: AcceptedOfBundle, now_s: float) -> None:
         """A record was accepted."""
         if change.state is not State.ASSIGNED or change.from_ in (None, change.to) or change.to is None:
             return
@@ -35,8 +43,9 @@ class RecentTrail:
 
     def recent(self, now_s: float) -> RecentMoves:
         """Ages in seconds, by name."""
+        keep_s = self._keep_s()
         for table in (self._bundles, self._brokers):
-            while table and now_s - next(iter(table.values())) > self._keep_s:
+            while table and now_s - next(iter(table.values())) > keep_s:
                 del table[next(iter(table))]
         return RecentMoves(
             {name: now_s - self._bundles[name] for name in sorted(self._bundles)},

@@ -1,0 +1,257 @@
+"""`--snapshot live`: takes a snapshot of a cluster from its topics (entry point group `shedders.snapshots`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from loaddata.table_view import LoadRecord, TableView
+from shedders.cli.decision_log import decision_reader
+from shedders.live.choice import Choice, changed_since, of_chosen, of_decision
+from shedders.live.chosen import choose
+from shedders.live.decision_record import AnyRecord, DecisionRecord
+from shedders.live.policy_topic import PolicyTopics, policy_topic_exists, read_book
+from shedders.live.settings import NAME, BalancerSettings, configured
+from shedders.live.taking import Accepted, Gathered, snapshot_taken
+from shedders.snapshot_file import parse_snapshot, snapshot_bytes
+from statechannel.cli.channel_view import read_channel
+from statechannel.cli.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.registry import Registry, read_registry
+from statechannel.core.picture import BrokerSeen, BundleSeen
+from statechannel.core.verdict import Verdict
+from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
+from statechannel.kafka.light_policy import LoadTopics
+from statechannel.kafka.light_topic import LightBatch, LightReader
+from statechannel.kafka.topics import TopicAdmin
+
+if TYPE_CHECKING:
+    from shedders.live.decision_topic import DecisionReader
+    from shedders.live.policy_standing import Standing
+    from shedders.snapshot import Snapshot
+    from statechannel.audit.views import LogViews
+    from statechannel.cli.connection import Connection
+    from statechannel.cli.options import Connect
+    from statechannel.core.inputs import RecordRead
+    from statechannel.core.view import Judgement
+
+LIVE = "live"
+
+
+def live(connect: Connect) -> Snapshot:
+    """A snapshot of the cluster as its topics tell of it now.
+
+    Raises:
+        KafkaAdapterError: Kafka is away, or the channel does not exist.
+        SnapshotError: What was read makes no sound snapshot.
+        SettingsError: The settings of the balancer, as this command is given them, cannot be used.
+    """
+    snapshot = snapshot_taken(gather(connect()))
+    return parse_snapshot(snapshot_bytes(snapshot), "the snapshot that was taken")
+
+
+def gather(connection: Connection) -> Gathered:
+    """Read it all: load first, then who owns what, so that a report is marked as lapsed rather than taken for current."""
+    settings = _settings(connection)
+    log = _Log()
+    loads, tops = _load_topics(connection)
+    standing_at = _policies(connection)
+    views = read_channel(connection, [log.observe])
+    registry = read_registry(connection)
+    at_ms = _time_ms(registry, views, [*(loads or ()), *(tops or ())])
+    standing = None if standing_at is None else standing_at.at(at_ms)
+    remarks: list[str] = []
+    decision, choice = _decided(connection, settings, standing, remarks)
+    leader = registry.leader
+    if leader is None:
+        remarks.append(
+            "nobody leads: no plan is carried out at present" if registry.members.alive else "no broker is alive"
+        )
+    info = {} if leader is None else leader.info
+    return Gathered(
+        now_ms=at_ms,
+        brokers=_brokers(registry),
+        bundles=_bundles(views),
+        choice=choice,
+        mode=str(info.get("mode", "normal")),
+        repair_paused=_text(info.get("repair_paused")),
+        unsound=_unsound(views),
+        accepted=log.accepted,
+        loads=loads,
+        tops=tops,
+        standing=standing,
+        decision=decision,
+        rules=partial(TableView, settings.load.view_rules()),
+        top_ttl_s=settings.load.ttl_s,
+        move_memory_s=settings.move_memory_s,
+        remarks=remarks,
+    )
+
+
+# --- the channel ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Log:
+    """What is accepted of the channel's log."""
+
+    accepted: list[Accepted] = field(default_factory=list)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take one record in."""
+        said, key = judgement.record, judgement.key
+        if judgement.verdict is Verdict.ACCEPTED and said is not None and key is not None and not key.is_namespace:
+            self.accepted.append(
+                Accepted(
+                    record.partition, record.offset, record.timestamp_ms, key.name, said.state, said.from_, said.to
+                )
+            )
+
+
+def _bundles(views: LogViews) -> list[BundleSeen]:
+    return [
+        BundleSeen(
+            key.name,
+            str(key.state),
+            key.version,
+            key.owner,
+            key.to if key.to != key.owner else None,
+            key.generation,
+            part.view.partition,
+            key.offset,
+        )
+        for part in views.parts
+        for key in part.view.live()
+    ]
+
+
+def _unsound(views: LogViews) -> str | None:
+    if views.tentative:
+        return "the channel's log was cleaned and no heartbeat vouches for what is left"
+    stopped = [part for part in views.parts if part.stop is not None]
+    if stopped:
+        return f"partition {stopped[0].view.partition} of the channel holds records of a newer format"
+    return None
+
+
+def _brokers(registry: Registry) -> list[BrokerSeen]:
+    read_at_s = registry.read_at_ms / 1_000
+    return [
+        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, max(0.0, read_at_s - one.heard_at_s), one.info)
+        for name, one in sorted(registry.members.alive.items())
+    ]
+
+
+def _time_ms(registry: Registry, views: LogViews, reports: Sequence[LoadRecord]) -> int:
+    """Now by Kafka's clock, as far as can be known; nothing that was read is younger."""
+    return max(registry.read_at_ms, *views.newest_ms, *(one.timestamp_ms for one in reports))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+# --- load reports, policies -------------------------------------------------------------------------------------------
+
+
+def _load_topics(connection: Connection) -> tuple[Sequence[LoadRecord] | None, Sequence[LoadRecord] | None]:
+    topics = LoadTopics(connection.topics.channel)
+    names = (topics.broker_load, topics.top_bundles)
+    with told_if_slow(connection):
+        there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(names))
+    loads, tops = (_records(connection, name) if name in there else None for name in names)
+    return loads, tops
+
+
+def _records(connection: Connection, name: str) -> Sequence[LoadRecord]:
+    """All that lies in a load topic; by the reader that knows headers, as tombstones have them."""
+    found: list[LoadRecord] = []
+
+    def sink(batch: LightBatch) -> None:
+        if batch.opened:
+            found.clear()
+        found.extend(LoadRecord(*record) for record in batch.records)
+
+    with naming_address(connection):
+        reader = LightReader(connection.client, name, sink, group_id=connection.topics.reader_group)
+        reader.start()
+        try:
+            there = reader.wait_caught_up(connection.timeout_s)
+        finally:
+            ended = reader.close(connection.timeout_s)
+        if not there or not ended:
+            cause = f" ({reader.last_error})" if reader.last_error else ""
+            raise KafkaUnavailableError(
+                f"{name} was not read to its end within {connection.timeout_s:g} s{cause}.",
+                hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
+            )
+    return found
+
+
+def _policies(connection: Connection) -> Any:
+    topics = PolicyTopics(connection.topics.channel)
+    with naming_address(connection):
+        if not policy_topic_exists(connection.client, topics, timeout_s=connection.timeout_s):
+            return None
+        return read_book(connection.client, topics, timeout_s=connection.timeout_s)
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+def _settings(connection: Connection) -> BalancerSettings:
+    values = dict(connection.settings.extensions.get(NAME, {}))
+    values.pop("enabled", None)
+    return configured(values)
+
+
+def _decided(
+    connection: Connection, settings: BalancerSettings, standing: Standing | None, remarks: list[str]
+) -> tuple[DecisionRecord | None, Choice]:
+    """The newest decision, and with what was decided; without one, what policies and this command's settings make."""
+    decision, told = _newest(connection, remarks)
+    if decision is not None and told is not None:
+        late = changed_since(decision, standing)
+        if not late:
+            return decision, of_decision(decision, told)
+        remarks.append(
+            f"laid down after the newest decision: {', '.join(late)}; settings are theirs over this command's"
+        )
+    elif decision is not None:
+        remarks.append(f"decision {decision.id} does not tell its settings; they are the policies' over this command's")
+    overrides = {} if standing is None else standing.settings
+    others = {name: value for name, value in overrides.items() if not name.startswith(f"{NAME}.")}
+    manager = (None if standing is None else standing.manager) or settings.manager
+    return decision, of_chosen(choose(settings, others, manager=manager))
+
+
+def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord | None, DecisionRecord | None]:
+    try:
+        with decision_reader(connection) as reader:
+            decision = _last(reader, _decides)
+            if decision is None:
+                remarks.append("no decision was made yet: nothing is remembered, settings are this command's")
+                return None, None
+            fingerprint = decision.fingerprint
+            return decision, _last(
+                reader,
+                lambda one: (
+                    isinstance(one, DecisionRecord)
+                    and one.subject == "shed"
+                    and one.fingerprint == fingerprint
+                    and one.settings is not None
+                ),
+            )
+    except TopicMissingError:
+        remarks.append("there is no topic of decisions: nothing is remembered, settings are this command's")
+        return None, None
+
+
+def _decides(record: AnyRecord) -> bool:
+    return isinstance(record, DecisionRecord) and record.subject == "shed" and record.skipped is None
+
+
+def _last(reader: DecisionReader, wanted: Any) -> DecisionRecord | None:
+    found = [one.record for one in reader.newest(1, wanted)]
+    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
