@@ -90,14 +90,15 @@ def _isolation(part: IsolationPart) -> IsolationPolicy:
 
 
 def _broker(name: str, part: BrokerPart) -> Broker:
-    values = dict(part)
+    values = vars(part).copy()
     report = values.pop("load")
     return Broker(name=name, load=None if report is None else _report(report), **values)
 
 
 def _report(part: LoadReport) -> BrokerLoad:
     values: dict[str, Any] = {
-        name: ResourceUsage(value.usage, value.limit) if isinstance(value, Usage) else value for name, value in part
+        name: ResourceUsage(value.usage, value.limit) if isinstance(value, Usage) else value
+        for name, value in vars(part).items()
     }
     return BrokerLoad(**values)
 
@@ -107,8 +108,8 @@ def _bundle(name: str, part: BundlePart) -> Bundle:
         name=name,
         owner=part.owner,
         in_flight=part.state in IN_FLIGHT,
-        stats=None if part.stats is None else BundleStats(**dict(part.stats)),
-        averages=BundleAverages(MessageAverage(**dict(part.short)), MessageAverage(**dict(part.long))),
+        stats=None if part.stats is None else BundleStats(**vars(part.stats)),
+        averages=BundleAverages(MessageAverage(**vars(part.short)), MessageAverage(**vars(part.long))),
         rank=part.rank,
         topics=tuple(_topic(one) for one in part.topics),
         non_persistent=part.non_persistent,
@@ -117,16 +118,16 @@ def _bundle(name: str, part: BundlePart) -> Bundle:
 
 
 def _topic(part: TopicPart) -> TopicLoad:
-    values = dict(part)
+    values = vars(part).copy()
     if part.position is None:
         values["position"] = topic_hash(part.name)
     return TopicLoad(**values)
 
 
 def _booked(part: BookedPart, cluster: Cluster) -> Booked:
-    values = dict(part)
+    values = vars(part).copy()
     if part.cargo is not None:
-        return Booked(**{**values, "cargo": Cargo(**dict(part.cargo))})
+        return Booked(**{**values, "cargo": Cargo(**vars(part.cargo))})
     source = cluster.brokers.get(part.source)
     return Booked(
         **{**values, "cargo": cargo_of(cluster.bundles[part.bundle], None if source is None else source.load)}

@@ -146,7 +146,9 @@ def _placement(name: str, base: Cluster) -> dict[str, Any]:
 
 def _split(name: str, base: Cluster) -> dict[str, Any]:
     del name
-    when = SplitWhen(SplitSettings(hit_threshold=0, max_msg_rate=5000), SplitRange(SplitRange.Settings()))
+    when = SplitWhen(
+        SplitSettings(hit_threshold=0, max_msg_rate=5000, max_bundles=4096), SplitRange(SplitRange.Settings())
+    )
     rounds = []
     planned = 0
     for _ in range(ROUNDS):

@@ -138,7 +138,7 @@ def _bundle(random: Random, key: str, owner: str, shape: Shape, factor: float) -
         now.msg_rate_out,
         now.msg_throughput_in,
         now.msg_throughput_out,
-        topics=max(1, shape.topics_each),
+        topics=shape.topics_each or 4,
         consumers=random.randrange(20),
         producers=random.randrange(10),
         cache_size_bytes=random.randrange(1 << 20),
