@@ -42,10 +42,9 @@ class Checks:
             return found
         fault = self._fault(found, destination)
         if fault is not None:
-            where = "nowhere" if destination is None else f"not to {destination}"
-            return Rejected(
-                FILTERED, f"{found} may go {where}: {fault.replace('; ', ', ')}; --force does it all the same"
-            )
+            what = "may not be let go" if destination is None else f"may not go to {destination}"
+            why = fault.replace("; ", ", ")
+            return Rejected(FILTERED, f"{found} {what}: {why}; --force does it all the same")
         return Done(ask.operation, "may-take", {"bundle": found, "destination": destination})
 
     def _fault(self, name: str, destination: str | None) -> str | None:

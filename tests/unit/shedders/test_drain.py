@@ -1,0 +1,359 @@
+"""Drains on the leader, with a channel that is made up: who is answered what, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shedders.cluster import Policies
+from shedders.live.asks import Asks
+from shedders.live.checks import Checks
+from shedders.live.chosen import choose
+from shedders.live.clocks import LiveClocks
+from shedders.live.cluster_now import Known
+from shedders.live.decision_record import DecisionRecord, Inputs, OutcomeRecord
+from shedders.live.drain import Drains
+from shedders.live.drain_settings import DrainSettings
+from shedders.live.policy_standing import Standing
+from shedders.live.settings import BalancerSettings
+from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Transfer, Undetermined
+from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
+from statechannel.runtime.handlers import ExtensionAsk
+
+NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(20)]
+QUICK = DrainSettings(patience_s=0.2, quiet_s=0.1, cordon_wait_s=0.4, retry_s=0.05, report_wait_s=0.0, rate_per_s=500)
+
+
+class FakeChannel:
+    """Bundles with owners; a transfer is done as soon as it is asked for, unless the test wants otherwise."""
+
+    def __init__(self, owners: dict[str, str], brokers: tuple[str, ...]) -> None:
+        self.owners = owners
+        self.alive = brokers
+        self.term = 7
+        self.mode = "normal"
+        self.identity = SimpleNamespace(broker="b2")
+        self.commands: list[Transfer] = []
+        self.on_transfer: Callable[[Transfer], Outcome | None] = lambda _: None
+
+    async def ask(self, command: Any) -> Outcome:
+        assert isinstance(command, Transfer)
+        self.commands.append(command)
+        refused = self.on_transfer(command)
+        if refused is not None:
+            return refused
+        self.owners[command.name] = command.destination
+        return Done(command.operation, "transferred")
+
+    def ticket(self, operation: str) -> Any:
+        raise AssertionError(operation)
+
+    def locate(self, name: str) -> str | NotFound:
+        return name if name in self.owners else NotFound(f"{name} is no bundle of t/n")
+
+    def picture(self) -> Picture:
+        brokers = [BrokerSeen(name, f"i-{name}", True, True, 0.0, {}) for name in self.alive]
+        bundles = [BundleSeen(name, "Assigned", 3, owner, None, 2, 0, 9) for name, owner in self.owners.items()]
+        leading = self.term >= 0
+        return Picture("b2", leading, self.term, self.mode, True, False, None, [9], brokers, bundles)
+
+
+class Leader:
+    """A leader's drains, and what they wrote down."""
+
+    def __init__(self, channel: FakeChannel, policies: Policies | None = None, settings: DrainSettings = QUICK) -> None:
+        self.channel = channel
+        self.policies = Policies(cordons={"b1": "drain"}) if policies is None else policies
+        self.written: list[Any] = []
+        self.ended: list[tuple[str, str]] = []
+        configured = BalancerSettings(drain=settings)
+        chosen = choose(configured)
+        ports: Any = SimpleNamespace(
+            channel=channel,
+            standing=lambda: None if self.policies is None else Standing(policies=self.policies),
+            known=lambda: Known(policies=self.policies or Policies()),
+            chosen=lambda: chosen,
+            inputs=lambda _: Inputs(channel={"0": 9}),
+            write=self.written.append,
+            metrics=SimpleNamespace(shed=lambda result, reason, _: self.ended.append((result, reason))),
+            clocks=LiveClocks(),
+        )
+        self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible")
+        self.checks = Checks(ports)
+        self.asks = Asks(channel, None, None, None, dict, self.drains, self.checks)  # type: ignore[arg-type]
+
+    async def ask(self, ask: str = "drain", timeout_s: float = 20.0, operation: str = "01OP", **args: Any) -> Outcome:
+        args = {"broker": "b1"} | args if ask == "drain" else args
+        return await self.asks.answer(ExtensionAsk("balancer", ask, args, operation, timeout_s))
+
+
+def owned(count: int, broker: str = "b1") -> dict[str, str]:
+    return dict.fromkeys(NAMES[:count], broker)
+
+
+def rejected(outcome: Outcome) -> tuple[str, str]:
+    assert isinstance(outcome, Rejected), outcome
+    return str(outcome.reason), outcome.detail
+
+
+async def test_everything_goes_and_every_move_is_written_down() -> None:
+    channel = FakeChannel(owned(6), ("b1", "b2", "b3"))
+    leader = Leader(channel)
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained", 6, 0)
+    assert set(channel.owners.values()) == {"b2", "b3"}
+    decisions = [one for one in leader.written if isinstance(one, DecisionRecord)]
+    outcomes = [one for one in leader.written if isinstance(one, OutcomeRecord)]
+    assert {(one.subject, one.reason, one.trigger, one.strategy) for one in decisions} == {
+        ("shed", "Admin", "request", "drain")
+    }
+    moves = {move.bundle: move for one in decisions for move in one.moves}
+    assert sorted(moves) == NAMES[:6]
+    assert {one.operation for one in outcomes} == {move.operation for move in moves.values()}
+    assert {one.result for one in outcomes} == {"done"}
+    assert {move.reason for move in moves.values()} == {"Admin"}
+    for command in channel.commands:
+        assert moves[command.name].operation == command.operation
+        assert "drain 01OP of b1" in (command.reason or "")
+    assert leader.ended == [("done", "Admin")] * 6
+    assert leader.drains.status() == {}
+
+
+async def test_nothing_to_do_is_done() -> None:
+    outcome = await Leader(FakeChannel(owned(3, "b2"), ("b1", "b2"))).ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["moved"], outcome.facts["began_with"]) == ("drained", 0, 0)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"broker": None},
+        {"broker": 1},
+        {"force": "yes"},
+        {"rate_per_s": 0},
+        {"rate_per_s": -1},
+        {"rate_per_s": True},
+        {"rate_per_s": "10"},
+        {"rate_per_s": float("inf")},
+        {"rate_per_s": float("nan")},
+    ],
+)
+async def test_bad_requests(args: dict[str, Any]) -> None:
+    assert rejected(await Leader(FakeChannel(owned(1), ("b1", "b2"))).ask(**args))[0] == "bad-request"
+
+
+async def test_an_unknown_broker() -> None:
+    leader = Leader(FakeChannel(owned(1), ("b1", "b2")))
+    assert rejected(await leader.ask(broker="b9")) == (
+        "unknown-broker",
+        "no broker b9 is heard, and no bundle is served by it",
+    )
+
+
+async def test_who_does_not_lead_says_so() -> None:
+    channel = FakeChannel(owned(1), ("b1", "b2"))
+    channel.term = -1
+    assert rejected(await Leader(channel).ask())[0] == "not-leader"
+    assert rejected(await Leader(channel).ask("may-take", name=NAMES[0]))[0] == "not-leader"
+    assert rejected(await Leader(channel).ask("fresh"))[0] == "not-leader"
+
+
+async def test_leadership_is_lost_in_the_middle() -> None:
+    channel = FakeChannel(owned(20), ("b1", "b2"))
+
+    def third(_: Transfer) -> None:
+        if len(channel.commands) == 3:
+            channel.term = 9  # it leads again, by another term: another drain may have begun in between
+
+    channel.on_transfer = third
+    leader = Leader(channel, settings=QUICK.model_copy(update={"moves_at_once": 1}))
+    assert rejected(await leader.ask())[0] == "not-leader"
+    assert len(channel.commands) <= 4
+    assert isinstance(await leader.ask(), Done), "asked again, it goes on with what is there"
+    assert set(channel.owners.values()) == {"b2"}
+
+
+async def test_deleting_the_cordon_ends_it() -> None:
+    channel = FakeChannel(owned(20), ("b1", "b2"))
+    leader = Leader(channel)
+
+    def second(_: Transfer) -> None:
+        leader.policies = Policies()
+
+    channel.on_transfer = second
+    reason, detail = rejected(await leader.ask(rate_per_s=4.0))
+    assert (reason, "cordoned no more" in detail) == ("uncordoned", True)
+    assert "b1" in channel.owners.values()
+
+
+async def test_without_a_cordon_nothing_is_begun() -> None:
+    channel = FakeChannel(owned(2), ("b1", "b2"))
+    assert rejected(await Leader(channel, Policies()).ask())[0] == "not-cordoned"
+    assert channel.commands == []
+
+
+async def test_time_is_up() -> None:
+    channel = FakeChannel(owned(20), ("b1", "b2"))
+    outcome = await Leader(channel).ask(rate_per_s=2.0, timeout_s=1.2)
+    assert isinstance(outcome, Undetermined)
+    assert outcome.why == "timed-out"
+    left = sum(owner == "b1" for owner in channel.owners.values())
+    assert outcome.detail == f"{20 - left} bundles of b1 were moved, {left} are left; ask again to go on"
+    assert 0 < left < 20
+
+
+async def test_a_second_request_joins_and_says_how_fast() -> None:
+    channel = FakeChannel(owned(10), ("b1", "b2"))
+    leader = Leader(channel)
+    first = asyncio.create_task(leader.ask(rate_per_s=0.5))
+    await asyncio.sleep(0.4)
+    assert leader.drains.status()["b1"]["began_with"] == 10
+    second = await leader.ask(rate_per_s=500.0, operation="02OP")
+    assert second == await first
+    assert isinstance(second, Done)
+    assert second.facts["moved"] == 10, "and not twice as many"
+    assert len(channel.commands) == 10
+
+
+async def test_who_joins_does_not_wait_beyond_its_own_time() -> None:
+    leader = Leader(FakeChannel(owned(10), ("b1", "b2")))
+    first = asyncio.create_task(leader.ask(rate_per_s=0.5, timeout_s=3.0))
+    await asyncio.sleep(0.3)
+    late = await leader.ask(rate_per_s=0.5, timeout_s=0.3, operation="02OP")
+    assert isinstance(late, Undetermined)
+    assert isinstance(await first, Undetermined)
+
+
+async def test_nobody_may_take_anything() -> None:
+    policies = Policies(cordons={"b1": "drain"}, pins={"t/n": "b1"})
+    leader = Leader(FakeChannel(owned(3), ("b1", "b2")), policies)
+    reason, detail = rejected(await leader.ask())
+    assert reason == "no-destination"
+    assert detail.startswith(f"nobody may take {NAMES[0]} and 2 more of b1: ")
+    assert "`pin` removed b2 (it is pinned to b1)" in detail
+    record = leader.written[-1]
+    assert [(one.name, one.reason) for one in record.left] == [(name, "pin") for name in NAMES[:3]]
+    assert (record.label, record.moves) == ("Skip", [])
+
+
+async def test_some_may_not() -> None:
+    policies = Policies(cordons={"b1": "drain"}, pins={NAMES[1]: "b1"})
+    outcome = await Leader(FakeChannel(owned(3), ("b1", "b2")), policies).ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained-in-part", 2, 1)
+    assert [(one["bundle"], one["reason"]) for one in outcome.facts["left"]] == [(NAMES[1], "pin")]
+
+
+async def test_moves_that_are_refused_are_tried_again_and_then_told() -> None:
+    channel = FakeChannel(owned(2), ("b1", "b2"))
+    channel.on_transfer = lambda command: Rejected("busy", "try later") if command.name == NAMES[0] else None
+    leader = Leader(channel, settings=QUICK.model_copy(update={"attempts_max": 3}))
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert [(one["bundle"], one["reason"]) for one in outcome.facts["left"]] == [(NAMES[0], "failed")]
+    assert outcome.facts["left"][0]["why"] == "3 moves of it failed; the last: busy: try later"
+    assert sum(command.name == NAMES[0] for command in channel.commands) == 3
+
+
+async def test_in_safe_mode_nothing_is_begun_until_it_is_over() -> None:
+    channel = FakeChannel(owned(2), ("b1", "b2"))
+    channel.mode = "safe"
+    drained = asyncio.create_task(Leader(channel).ask())
+    await asyncio.sleep(0.6)
+    assert channel.commands == []
+    channel.mode = "normal"
+    assert isinstance(await drained, Done)
+
+
+async def test_the_drained_broker_dies() -> None:
+    channel = FakeChannel(owned(2), ("b2", "b3"))
+    drained = asyncio.create_task(Leader(channel).ask())
+    await asyncio.sleep(0.5)
+    assert channel.commands == []
+    channel.owners = owned(2, "b3")  # the leader's repair
+    outcome = await drained
+    assert isinstance(outcome, Done)
+    assert (outcome.facts["began_with"], outcome.facts["moved"], outcome.facts["left_count"]) == (2, 0, 0)
+
+
+async def test_the_leader_drains_itself() -> None:
+    channel = FakeChannel(owned(2, "b2"), ("b1", "b2"))
+    outcome = await Leader(channel, Policies(cordons={"b2": "drain"})).ask(broker="b2")
+    assert isinstance(outcome, Done)
+    assert outcome.facts["leads"] is True
+    assert set(channel.owners.values()) == {"b1"}
+
+
+async def test_an_unknown_ask_lists_what_is_known() -> None:
+    reason, detail = rejected(await Leader(FakeChannel({}, ("b1",))).ask("dance"))
+    assert reason == "unknown-ask"
+    assert "drain, may-take and fresh" in detail
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "destination", "policies", "answer"),
+    [
+        (NAMES[0], "b2", Policies(), "may-take"),
+        (NAMES[0], None, Policies(), "may-take"),
+        (
+            NAMES[0],
+            "b2",
+            Policies(cordons={"b2": "disk"}),
+            f"{NAMES[0]} may not go to b2: cordon: it is cordoned: disk",
+        ),
+        (NAMES[0], "b2", Policies(pins={"t/n": "b3"}), f"{NAMES[0]} may not go to b2: pin: it is pinned to b3"),
+        (NAMES[0], None, Policies(pins={"t/n": "b1"}), "may-take"),
+        (
+            NAMES[0],
+            None,
+            Policies(pins={"t/n": "b9"}),
+            f"{NAMES[0]} may not be let go: no broker may take it: `accepting` ",
+        ),
+        (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
+        (NAMES[0], "b9", Policies(), "may-take"),
+        ("t/n/0xee_0xff", "b2", Policies(), "is no bundle of"),
+    ],
+)
+async def test_may_take(name: str, destination: str | None, policies: Policies, answer: str) -> None:
+    leader = Leader(FakeChannel(owned(2), ("b1", "b2", "b3")), policies)
+    found = await leader.ask("may-take", name=name, destination=destination)
+    match found:
+        case Done(result=result):
+            assert result == answer
+        case Rejected(reason=reason, detail=detail):
+            assert reason == "filtered"
+            assert answer.partition("`")[0] in detail
+            assert detail.endswith("; --force does it all the same")
+        case _:
+            assert isinstance(found, NotFound)
+            assert answer in found.why
+
+
+async def test_bad_questions_of_what_may_be_taken() -> None:
+    leader = Leader(FakeChannel(owned(2), ("b1", "b2")))
+    for args in ({}, {"name": 1}, {"name": NAMES[0], "destination": 2}):
+        assert rejected(await leader.ask("may-take", **args))[0] == "bad-request"
+
+
+async def test_reports_that_nobody_makes_are_late() -> None:
+    channel = FakeChannel({}, ("b1", "b2"))
+    outcome = await Leader(channel).ask("fresh", timeout_s=0.5)
+    assert outcome == Done("01OP", "late", {"late": ["b1", "b2"], "late_count": 2})
+    channel.alive = ()
+    assert (await Leader(channel).ask("fresh", timeout_s=0.5)) == Done("01OP", "fresh", {"late": [], "late_count": 0})
+
+
+def test_settings_become_rules() -> None:
+    rules = DrainSettings(order="name", moves_at_once=3).rules()
+    assert (rules.largest_first, rules.at_once) == (False, 3)
+    assert replace(rules, largest_first=True).largest_first
