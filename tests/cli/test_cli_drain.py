@@ -1,0 +1,226 @@
+"""`drain`, `uncordon`, `rolling-restart`, and `transfer` and `unload` through the filters: what needs no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from shedders.cli import transfer
+from shedders.cli.cordons import drained_by
+from shedders.cli.drain import rate_of
+from shedders.cli.draining import Drained, DrainWish, require_empty
+from shedders.cli.leader_ask import may_be_asked_again
+from shedders.cli.rolling import next_of, words_of
+from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_record import PolicyKey
+from shedders.live.policy_standing import Entry, Force
+from statechannel.cli import main, wish
+from statechannel.cli.asking import Answer
+from statechannel.cli.failures import CommandError
+from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
+from tests.support import strategies
+
+OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+COMMANDS = {
+    "drain": "shedders.cli.drain:app",
+    "uncordon": "shedders.cli.drain:uncordon_app",
+    "rolling-restart": "shedders.cli.rolling_restart:app",
+    "transfer": "shedders.cli.transfer:app",
+    "unload": "shedders.cli.transfer:unload_app",
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = strategies.points(main.COMMANDS_GROUP, **COMMANDS)
+    monkeypatch.setattr(main, "_registered", lambda: {point.name: point for point in points})
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "hint"),
+    [
+        (["drain"], "BROKER", "--help"),
+        (["drain", "b 1"], "`b 1` is not", ""),
+        (["drain", "b1", "--rate", "fast"], "`fast` is no rate", "20/s"),
+        (["drain", "b1", "--rate", "0/s"], "`0/s` is no rate", "at most 10000/s"),
+        (["drain", "b1", "--rate", "20/min"], "`20/min` is no rate", "20/s"),
+        (["drain", "b1", "--rate", "1e3"], "`1e3` is no rate", "20/s"),
+        (["drain", "b1", "--rate", "99999"], "is no rate", "at most"),
+        (["uncordon", "b 1"], "`b 1` is not", ""),
+        (["rolling-restart"], "say either --command CMD or --manual", ""),
+        (["rolling-restart", "--manual", "--command", "x {broker}"], "say either", ""),
+        (
+            ["rolling-restart", "--command", "systemctl restart broker"],
+            "--command has no {broker}",
+            "where the broker's id",
+        ),
+        (["rolling-restart", "--command", "ssh '{broker}"], "--command cannot be read", ""),
+        (["rolling-restart", "--manual", "--broker", "b 1"], "`b 1` is not", ""),
+        (["rolling-restart", "--manual", "--rate", "no"], "`no` is no rate", ""),
+    ],
+)
+def test_wrong_usage_is_told_before_kafka_is_asked(
+    run: Callable[..., Result], args: list[str], error: str, hint: str
+) -> None:
+    result = run(*args, "-b", "127.0.0.1:1")
+    assert result.exit_code == 2, result.stderr
+    told = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "hint: "))]
+    assert error in told[0]
+    assert hint in "".join(told[1:])
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("args", [["drain", "b1"], ["uncordon", "b1"], ["rolling-restart", "--manual"]])
+def test_kafka_away(run: Callable[..., Result], closed_port: int, args: list[str]) -> None:
+    result = run(*args, "-b", f"127.0.0.1:{closed_port}", "--set", "kafka.command_timeout_s=1")
+    assert result.exit_code == 10, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_per_s"), [(None, None), ("20/s", 20.0), ("20", 20.0), ("0.5/s", 0.5), ("10000", 10_000.0)]
+)
+def test_rates(text: str | None, rate_per_s: float | None) -> None:
+    assert rate_of(text) == rate_per_s
+
+
+def test_a_command_is_taken_apart_as_a_shell_would() -> None:
+    assert words_of("ssh {broker}.example 'systemctl restart broker'") == [
+        "ssh",
+        "{broker}.example",
+        "systemctl restart broker",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("done", "begun", "leader", "turn"),
+    [
+        (set(), {}, "b1", "b2"),
+        ({"b2"}, {}, "b1", "b3"),
+        ({"b2", "b3"}, {}, "b1", "b1"),
+        ({"b1", "b2", "b3"}, {}, "b1", None),
+        (set(), {"b3": "i"}, "b1", "b3"),
+        (set(), {"b1": "i"}, "b1", "b1"),
+        ({"b2"}, {"b2": "i"}, "b3", "b1"),
+        (set(), {}, None, "b1"),
+    ],
+)
+def test_whose_turn_it_is(done: set[str], begun: Mapping[str, str], leader: str | None, turn: str | None) -> None:
+    assert next_of(["b3", "b1", "b2"], done, begun, leader) == turn
+
+
+@pytest.mark.parametrize(
+    ("why", "drain"),
+    [
+        (f"drain {OPERATION}", OPERATION),
+        (f"drain {OPERATION}: new\ndisks", OPERATION),
+        ("drain", None),
+        ("drain the swamp", None),
+        (f"a drain {OPERATION}", None),
+        ("", None),
+    ],
+)
+def test_which_cordon_a_drain_has_written(why: str, drain: str | None) -> None:
+    assert drained_by(Entry(PolicyKey(PolicyKind.CORDON, "b1"), Force.IN_FORCE, 1, 1, {}, "me", why)) == drain
+    assert drained_by(None) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "again"),
+    [
+        (None, True),
+        (Unknown("1", "the broker that executed it has stopped"), True),
+        (Undetermined("timed-out", ""), True),
+        (Rejected("not-leader", ""), True),
+        (Rejected("no-destination", ""), False),
+        (Rejected("uncordoned", ""), False),
+        (NotFound(""), False),
+        (Done("1", "drained"), False),
+    ],
+)
+def test_when_it_is_asked_again(outcome: Outcome | None, again: bool) -> None:
+    assert may_be_asked_again(outcome) is again
+
+
+def test_what_is_left_ends_the_command() -> None:
+    wished = DrainWish("b1", OPERATION)
+    require_empty(Drained(wished, {"left": [], "left_count": 0}, "b2", "drained"))
+    left = [{"bundle": "t/n/0x0_0x1", "reason": "pin", "why": "it is pinned to b1"}]
+    with pytest.raises(CommandError, match=r"b1 still has 1 bundles that nobody may take; t/n/0x0_0x1: it is pinned"):
+        require_empty(Drained(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
+
+
+# --- transfer and unload --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """Requests that the commands made; what the extension answers is in `answers`."""
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    def ask(_: object, word: Any, args: dict[str, Any], **__: object) -> Answer:
+        found.append((str(word), args))
+        if str(word) == "extension":
+            return Answer("1", ANSWERS.pop(0), "b1", name=args["name"])
+        return Answer("2", Done("2", "done"), "b1")
+
+    monkeypatch.setattr(transfer, "ask", ask)
+    monkeypatch.setattr(wish, "ask", ask)
+    monkeypatch.setattr(transfer, "AGAIN_S", 0.0)
+    return found
+
+
+ANSWERS: list[Outcome] = []
+PLACE = ["-b", "127.0.0.1:1"]
+REFUSED = Rejected("filtered", "t/n/x may not go to b2: cordon: it is cordoned; --force does it all the same")
+
+
+def test_a_move_that_policies_allow_is_made(run: Callable[..., Result], asked: list[Any]) -> None:
+    ANSWERS[:] = [Done("1", "may-take")]
+    assert run("transfer", "t/n/x", "--dest", "b2", "--reason", "mine", *PLACE).exit_code == 0
+    assert [word for word, _ in asked] == ["extension", "transfer"]
+    assert asked[0][1] == {
+        "extension": "balancer",
+        "ask": "may-take",
+        "to": "leader",
+        "name": "t/n/x",
+        "destination": "b2",
+    }
+    assert asked[1][1] == {"name": "t/n/x", "destination": "b2", "reason": "mine"}
+
+
+def test_a_move_that_policies_forbid_is_not_made(run: Callable[..., Result], asked: list[Any]) -> None:
+    for args in (["transfer", "t/n/x", "--dest", "b2"], ["unload", "t/n/x"], ["unload", "t/n/x", "--dest", "b2"]):
+        ANSWERS[:] = [REFUSED]
+        result = run(*args, *PLACE)
+        assert result.exit_code == 3
+        assert "error: rejected (filtered): t/n/x may not go to b2: cordon: it is cordoned" in result.stderr
+        assert "hint: --force does it all the same." in result.stderr
+    assert {word for word, _ in asked} == {"extension"}
+
+
+def test_force_is_not_asked_and_stands_in_the_record(run: Callable[..., Result], asked: list[Any]) -> None:
+    assert run("transfer", "t/n/x", "--dest", "b2", "--force", *PLACE).exit_code == 0
+    assert run("unload", "t/n/x", "--force", "--reason", "I must", *PLACE).exit_code == 0
+    assert [args["reason"] for _, args in asked] == ["forced past the filters", "forced past the filters: I must"]
+
+
+def test_without_the_extension_it_works_as_before(run: Callable[..., Result], asked: list[Any]) -> None:
+    ANSWERS[:] = [Rejected("no-extension", "this broker runs no extension balancer")]
+    assert run("unload", "t/n/x", *PLACE).exit_code == 0
+    assert [word for word, _ in asked] == ["extension", "unload"]
+
+
+def test_a_new_leader_is_asked_again_and_nobodys_answer_is_no_leave(
+    run: Callable[..., Result], asked: list[Any]
+) -> None:
+    ANSWERS[:] = [Rejected("not-leader", "ask again"), Done("1", "may-take")]
+    assert run("unload", "t/n/x", *PLACE).exit_code == 0
+    ANSWERS[:] = [Rejected("not-leader", "this broker does not lead any more; ask again")] * 4
+    result = run("unload", "t/n/x", *PLACE)
+    assert result.exit_code == 3
+    assert "not-leader" in result.stderr
+    assert [word for word, _ in asked].count("unload") == 1
