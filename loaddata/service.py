@@ -11,9 +11,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from loaddata.broker_load import BrokerLoad
+from loaddata.broker_load import BrokerLoad, ResourceWeights
 from loaddata.broker_update import HostUsage
 from loaddata.channel_port import ChannelPort, newest_changes
 from loaddata.expiry import Expiry
@@ -157,6 +158,11 @@ class LoadService:
     def local_load(self) -> BrokerLoad:
         """This broker's load now, whether told or not."""
         return self._local.load
+
+    def weigh(self, weights: ResourceWeights | None) -> None:
+        """What each resource counts from the next measurement on; None: as the settings have it."""
+        rules = self.settings.update_rules()
+        self._local.rules = rules if weights is None else replace(rules, weights=weights)
 
     def report_now(self, why: str = "asked for") -> None:
         """Measure, and write both reports at once whatever the figures say."""

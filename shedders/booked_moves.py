@@ -112,6 +112,11 @@ class BookedMoves:
     def __len__(self) -> int:
         return len(self._moves)
 
+    def bounds(self, *, expire_s: float, keep_s: float) -> None:
+        """Other times from now on."""
+        self._expire_s = expire_s
+        self._keep_s = keep_s
+
     @property
     def moves(self) -> Sequence[Booked]:
         """Those on their way, by name of the bundle."""

@@ -49,6 +49,10 @@ LOOK_S = 0.2
 """How often it is looked whether this broker leads."""
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What a balancer is put together from.
@@ -60,6 +64,7 @@ class Ports:
         inputs: How far each log was read.
         write: Writes a decision record down; never waits.
         recall: The newest shedding decision that any leader wrote down; None where there is none or it cannot be read.
+        unusable: Why the policies in force cannot be used as they stand; None if they can.
     """
 
     channel: StateChannel
@@ -71,6 +76,7 @@ class Ports:
     recall: Callable[[], Awaitable[DecisionRecord | None]]
     metrics: BalancerMetrics
     clocks: LiveClocks
+    unusable: Callable[[], str | None] = _nothing
 
 
 class _Lead(NamedTuple):
@@ -107,8 +113,11 @@ class Balancer:
                 trigger = await self._due()
                 await self._decide(trigger)
         finally:
-            await self._movers.close()
             self._ports.metrics.stopped()
+
+    async def close(self) -> None:
+        """Wait for no move any more; what was begun on the channel goes on there."""
+        await self._movers.close()
 
     def wake(self, trigger: str) -> None:
         """Something new asks for a decision at once (`trigger_gap_s` after the last at the earliest)."""
@@ -169,7 +178,7 @@ class Balancer:
                 self._ports.metrics.stopped()
         elif self._lead is None or self._lead.term != term:
             booked = BookedMoves(expire_s=self._settings().move_timeout_s, keep_s=self._settings().move_memory_s)
-            self._lead = _Lead(term, now_s, Balance(booked, self._settings().budget))
+            self._lead = _Lead(term, now_s, Balance(booked))
             self._fingerprint = ""
         return self._lead
 
@@ -179,30 +188,43 @@ class Balancer:
         lead = self._lead
         if lead is None:
             return
-        ports = self._ports
         if lead.balance.number == 0:
             await self._recall(lead)
+            if not self._leads(lead):
+                return
+        ports, settings, balance = self._ports, self._settings(), lead.balance
         self._trigger = ""
         self._decided_s = begun_s = ports.clocks.mono_s()
-        lead.balance.number += 1
+        balance.number += 1
+        balance.booked.bounds(expire_s=settings.move_timeout_s, keep_s=settings.move_memory_s)
         picture = ports.channel.picture()
-        cluster, _ = lead.balance.look(cluster_now(picture, ports.known(), ports.clocks.log_ms()), begun_s)
+        cluster, _ = balance.look(cluster_now(picture, ports.known(), ports.clocks.log_ms()), begun_s)
         self._last = cluster
         chosen = ports.chosen()
         occasion = self._occasion(lead, trigger, picture, chosen, begun_s)
-        skipped = self._skipped(picture, cluster)
-        if skipped is not None:
-            self._tell(skipped_record(occasion(), *skipped, brokers=cluster.brokers, bounds=self.bounds))
+        hindrance = self._unfit(picture, cluster) or self._forbidden()
+        if hindrance is not None:
+            self._skip(occasion(), hindrance, cluster)
             return
         try:
-            decision = await asyncio.to_thread(lead.balance.decide, cluster, chosen)
+            decision = await asyncio.to_thread(balance.question(cluster, chosen))
         except StrategyFailedError as error:
             _log.error("strategy-failed", error=str(error))
-            self._tell(skipped_record(occasion(), "strategy-failed", str(error), bounds=self.bounds))
+            self._skip(occasion(), ("strategy-failed", str(error)), cluster)
             return
-        if ports.channel.term != lead.term:
+        except Exception as error:
+            self._skip(occasion(), ("internal-error", f"a bug in the balancer: {error!r}"), cluster)
+            raise
+        if not self._leads(lead):
             return  # whoever leads now decides; nothing was begun
+        hindrance = self._forbidden()
+        if hindrance is not None:
+            self._skip(occasion(), hindrance, cluster)
+            return
         self._carry_out(lead, occasion(), cluster, chosen, decision)
+
+    def _leads(self, lead: _Lead) -> bool:
+        return self._ports.channel.term == lead.term
 
     async def _recall(self, lead: _Lead) -> None:
         """Go on where the leader before this one stopped: hit counts and smoothed usage do not begin anew."""
@@ -210,38 +232,49 @@ class Balancer:
         if before is not None and before.memory is not None:
             lead.balance.memory = {before.strategy: before.memory}
 
-    def _skipped(self, picture: Picture, cluster: Cluster) -> tuple[str, str] | None:
-        """Why nothing is decided: a stable word and a sentence."""
-        standing = self._ports.standing()
+    def _unfit(self, picture: Picture, cluster: Cluster) -> tuple[str, str] | None:
+        """Why nobody should act on what is known: a stable word and a sentence."""
         if not picture.current:
             return "joining", "this broker has not caught up with the channel"
-        if cluster.safe is not None:
-            return "safe-mode", cluster.safe
+        return None if cluster.safe is None else ("safe-mode", cluster.safe)
+
+    def _forbidden(self) -> tuple[str, str] | None:
+        """Why nothing is to be moved: a stable word and a sentence. Asked again before each move."""
+        standing, unusable = self._ports.standing(), self._ports.unusable()
         if standing is None:
             return "policies-unread", "the policies have not been read to their end yet"
+        if unusable is not None:
+            return "impossible-policies", unusable
         if not self._settings().balancing:
             return "shedding-off", "extensions.balancer.balancing is false on this broker"
         if not standing.shedding_on:
             return "shedding-off", standing.shedding_why
         return None
 
+    def _skip(self, occasion: Occasion, hindrance: tuple[str, str], cluster: Cluster) -> None:
+        self._tell(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self.bounds))
+
     def _carry_out(self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: Chosen, decision: Decision) -> None:
-        balance = lead.balance
+        settings, balance, movers = self._settings(), lead.balance, self._movers
         before = len(balance.booked)
-        admitted, moves = balance.commit(cluster, chosen, decision, self._ports.clocks.mono_s())
         standing = self._ports.standing()
         only_unload = standing is not None and standing.unload_mode == "unload"
+        admitted, moves = balance.commit(
+            cluster, chosen, decision, settings.budget, self._ports.clocks.mono_s(), only_unload=only_unload
+        )
+        chosen.share()
+        movers.at_once, movers.timeout_s = settings.moves_at_once, settings.move_timeout_s
         executed: dict[str, Executed] = {}
         for move in moves:
-            operation = self._movers.begin(
+            operation = movers.begin(
                 move,
                 why=f"balancer, decision {occasion.id}: {move.why}",
                 only_unload=only_unload,
-                still=lambda: self._ports.channel.term == lead.term,
+                still=lambda: self._leads(lead) and self._forbidden() is None,
                 told=lambda ended: self._moved(lead, occasion.id, ended),
             )
             executed[move.bundle] = Executed(operation)
-        use = BudgetUse(self._settings().budget, admitted.budget, admitted.left, before)
+        use = BudgetUse(settings.budget, admitted.budget, admitted.left, before)
         record = shed_record(occasion, decision, executed=executed, budget=use, bounds=self.bounds)
         self._tell(record, decision.plan.scores)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from shedders.registry import SheddingMaker, find, made, settings_of, shedding_m
 from shedders.split_settings import SplitSettings
 
 if TYPE_CHECKING:
+    from shedders.live.policy_standing import Standing
     from shedders.live.settings import BalancerSettings
     from shedders.strategy import Placing, SplitAlgorithm, StrategySettings
 
@@ -29,7 +30,9 @@ class Chosen:
     Attributes:
         names: By kind.
         settings: Of each, by kind; `filters` and `splitting` with them.
-        pipeline: Filters and placement; it remembers what its strategy wants to.
+        pipeline: Filters and placement of decisions; it remembers what its strategy wants to. Decisions are made in a thread,
+            and nothing else may use it meanwhile.
+        placing: The same for placements, in the loop's thread.
     """
 
     profile: str
@@ -37,12 +40,22 @@ class Chosen:
     settings: Mapping[str, StrategySettings]
     shedding: SheddingMaker
     pipeline: Pipeline
+    placing: Pipeline
     algorithm: SplitAlgorithm
     splitting: SplitSettings
 
+    def share(self) -> None:
+        """After a decision: a strategy that sheds and places, places by what it has just planned."""
+        if self.pipeline.name == self.names["shedding"]:
+            self.placing.memory = dict(self.pipeline.memory)
+
 
 def choose(
-    settings: BalancerSettings, overrides: Mapping[str, Any] | None = None, *, manager: str = EXTENSIBLE
+    settings: BalancerSettings,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    manager: str = EXTENSIBLE,
+    common: Mapping[str, Any] | None = None,
 ) -> Chosen:
     """Make the strategies that settings and policies ask for.
 
@@ -50,6 +63,8 @@ def choose(
         overrides: From policies, by dotted name: `shedding`, `placement`, `split`, `profile` name a strategy or profile;
             `KIND.STRATEGY.NAME`, `parts.filters.NAME` and `parts.splitting.NAME` are settings.
         manager: Chooses the profile where nobody names one.
+        common: From policies about the whole cluster: settings of every strategy that has one of that name. What
+            `overrides` say of a strategy stands over them.
 
     Raises:
         UnknownStrategyError, UnknownProfileError: There is none of that name; the error lists what exists.
@@ -64,8 +79,14 @@ def choose(
         kind: plain.get(kind) or getattr(settings, kind) or base.strategies[kind]
         for kind in ("shedding", "placement", "split")
     }
-    values = _layered(base.settings, settings.strategies, _nested(overrides or {}))
     classes = {kind: find(kind, name) for kind, name in names.items()}
+    shared = {
+        kind: {
+            names[kind]: {name: value for name, value in (common or {}).items() if name in one.Settings.model_fields}
+        }
+        for kind, one in classes.items()
+    }
+    values = _layered(base.settings, settings.strategies, shared, _nested(overrides or {}))
     found = {
         kind: settings_of(one.Settings, f"{kind}.{names[kind]}", values.get(kind, {}).get(names[kind], {}))
         for kind, one in classes.items()
@@ -73,17 +94,28 @@ def choose(
     parts = values.get("parts", {})
     filters = settings_of(FilterSettings, "parts.filters", parts.get("filters", {}))
     splitting = settings_of(SplitSettings, "parts.splitting", parts.get("splitting", {}))
-    placing: Placing = made("placement", classes["placement"], found["placement"])
+    placing: Sequence[Placing] = [made("placement", classes["placement"], found["placement"]) for _ in range(2)]
     algorithm: SplitAlgorithm = made("split", classes["split"], found["split"])
     return Chosen(
         base.name,
         names,
         {**found, "filters": filters, "splitting": splitting},
         shedding_maker(classes["shedding"], found["shedding"]),
-        Pipeline(placing, filters),
+        Pipeline(placing[0], filters),
+        Pipeline(placing[1], filters),
         algorithm,
         splitting,
     )
+
+
+def laid_down(standing: Standing | None) -> dict[str, Any]:
+    """What policies about the whole cluster say of the settings of strategies, by a setting's name."""
+    found: dict[str, Any] = {}
+    if standing is not None and standing.weights is not None:
+        found |= {f"{name}_weight": value for name, value in standing.weights._asdict().items()}
+    if standing is not None and standing.shed_with_policies is not None:
+        found["shed_with_policies"] = standing.shed_with_policies
+    return found
 
 
 def _layered(*layers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Values:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
 
 _WEB = ("http", "https")
+_SERVED = frozenset({State.ASSIGNED, State.SPLITTING, State.RELEASING})
+_UNKNOWN = BundleAverages()
 DOMAIN, WEB_ADDRESS, MANAGER = "failure-domain", "web-address", "load-manager"
 """Properties of a broker in the registry that strategies know (design/registry.md)."""
 
@@ -84,7 +86,7 @@ class Known:
     safe: str | None = None
 
 
-def cluster_now(picture: Picture, known: Known, now_ms: int) -> Cluster:
+def cluster_now(picture: Picture, known: Known, now_ms: int, *, arrived: bool = False) -> Cluster:
     """Put it together.
 
     A report of the heaviest bundles counts only for bundles that its broker still serves: of a bundle that has moved since,
@@ -92,6 +94,8 @@ def cluster_now(picture: Picture, known: Known, now_ms: int) -> Cluster:
 
     Args:
         now_ms: The log's time, for people.
+        arrived: Count what is on its way where it goes to: for placements, which should not take a broker for empty that is
+            being filled.
     """
     tops = {name: top for name, top in sorted(known.tops.items()) if 0 <= top.age_s <= known.top_ttl_s}
     measured: dict[str, tuple[str, int, TopBundle]] = {}
@@ -101,7 +105,7 @@ def cluster_now(picture: Picture, known: Known, now_ms: int) -> Cluster:
             if before is None or top.age_s < tops[before[0]].age_s:
                 measured[one.name] = name, rank, one
     brokers = {one.broker: broker_now(one, known) for one in picture.brokers}
-    bundles = {one.bundle: _bundle(one, measured, known) for one in picture.bundles}
+    bundles = {one.bundle: _bundle(one, measured, known, arrived=arrived) for one in picture.bundles}
     return Cluster(brokers, bundles, known.policies, known.recent, now_ms, known.safe or why_left_alone(picture))
 
 
@@ -111,6 +115,8 @@ def why_left_alone(picture: Picture) -> str | None:
         return "this broker has not caught up with the channel"
     if picture.mode != "normal":
         return f"this broker is in {picture.mode} mode"
+    if picture.draining:
+        return "this broker is leaving"
     if picture.repair_paused is not None:
         return f"repair is paused: {picture.repair_paused}"
     return None
@@ -156,21 +162,27 @@ def _web_address(listeners: object) -> str | None:
     return None
 
 
-def _bundle(seen: BundleSeen, measured: Mapping[str, tuple[str, int, TopBundle]], known: Known) -> Bundle:
-    in_flight = seen.state in IN_FLIGHT
-    owner = seen.owner if seen.state in (State.ASSIGNED, State.SPLITTING, State.RELEASING) else None
-    quota = known.quotas.get(seen.bundle)
-    found = measured.get(seen.bundle)
-    averages = None if quota is None else BundleAverages(quota, quota)
+def _bundle(
+    seen: BundleSeen, measured: Mapping[str, tuple[str, int, TopBundle]], known: Known, *, arrived: bool
+) -> Bundle:
+    state, name = seen.state, seen.bundle
+    owner = seen.owner if state in _SERVED else None
+    if arrived and seen.destination is not None:
+        owner = seen.destination
+    in_flight = state in IN_FLIGHT
+    quota, found = known.quotas.get(name), measured.get(name)
+    if quota is None and found is None:
+        return Bundle(name, owner, in_flight, None, _UNKNOWN)  # nearly all of them
+    averages = _UNKNOWN if quota is None else BundleAverages(quota, quota)
     if found is None:
-        return Bundle(seen.bundle, owner, in_flight, averages=averages or BundleAverages())
+        return Bundle(name, owner, in_flight, averages=averages)
     reporter, rank, top = found
     return Bundle(
-        seen.bundle,
+        name,
         owner,
         in_flight,
         stats=top.stats,
-        averages=averages or top.averages,
+        averages=top.averages if quota is None else averages,
         rank=rank if reporter == owner else None,
         non_persistent=top.non_persistent,
     )

@@ -351,11 +351,22 @@ class DecisionReader:
             yield [_read(one) for one in batch]
 
 
-def newest_decision(client: ClientSettings, topics: DecisionTopics, timeout_s: float) -> DecisionRecord | None:
-    """The newest shedding decision that was not skipped; None where there is none."""
+def newest_decision(
+    client: ClientSettings, topics: DecisionTopics, timeout_s: float, *, without: str | None = None
+) -> DecisionRecord | None:
+    """The newest shedding decision that was not skipped; None where there is none.
+
+    Args:
+        without: A strategy whose decisions are left out.
+    """
 
     def wanted(record: AnyRecord) -> bool:
-        return isinstance(record, DecisionRecord) and record.subject == "shed" and record.skipped is None
+        return (
+            isinstance(record, DecisionRecord)
+            and record.subject == "shed"
+            and record.skipped is None
+            and record.strategy != without
+        )
 
     with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
         found = [one.record for one in reader.newest(1, wanted)]

@@ -9,6 +9,7 @@ again, with back-off, when it fails; none of them can stop the broker.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,14 @@ from loaddata.kafka_side import LoadConnection
 from loaddata.service import LoadService
 from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
-from shedders.cluster import Policies, RecentMoves
+from shedders.cluster import Cluster, Policies
 from shedders.isolation import Isolation
 from shedders.live.asks import Asks
 from shedders.live.balancer import Balancer, Ports
 from shedders.live.checks import Checks
-from shedders.live.chosen import MODULAR, Chosen, choose
+from shedders.live.chosen import MODULAR, Chosen, choose, laid_down
 from shedders.live.clocks import LiveClocks
-from shedders.live.cluster_now import Known, broker_now, why_left_alone
+from shedders.live.cluster_now import Known, cluster_now, why_left_alone
 from shedders.live.decision_record import Inputs
 from shedders.live.decision_topic import (
     DecisionLags,
@@ -37,36 +38,39 @@ from shedders.live.decision_topic import (
     newest_decision,
     open_decision_topic,
 )
+from shedders.live.drain import STRATEGY as DRAIN
 from shedders.live.drain import Drains
+from shedders.live.duties import Duties
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
+from shedders.live.policy_settings import balanced_by
+from shedders.live.policy_standing import Standing
 from shedders.live.policy_topic import PolicyTopics, open_policy_topic
 from shedders.live.settings import NAME, BalancerSettings, configured
+from shedders.live.split_asks import SplitAsks
 from shedders.live.splitting import Splitting
 from shedders.live.telling import Telling
 from shedders.live.trail import RecentTrail
+from statechannel.core.states import State
 from statechannel.errors import StateChannelError
 from statechannel.runtime.changes import ChangesError
-from statechannel.runtime.exits import ChannelStoppedError
 from statechannel.runtime.request_record import Asked
 
 if TYPE_CHECKING:
     from loaddata.source import HostSource
     from loaddata.top_bundles import LocalBundle
     from shedders.live.decision_record import DecisionRecord
-    from shedders.live.policy_standing import Standing
     from statechannel.api import StateChannel
     from statechannel.core.picture import Picture
     from statechannel.core.placement import Placement
+    from statechannel.runtime.changes import Change
     from statechannel.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
-RETRY_MAX_S = 60.0
 WATCH_MAX = 100_000
 POLICIES_WITHIN_S = 10.0
-UNREADABLE = "the policies cannot be kept: "
 
 
 def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
@@ -120,7 +124,7 @@ class BalancerExtension:
         self.settings = settings or BalancerSettings()
         self._configured = self.settings
         self._clocks = clocks or LiveClocks()
-        self._source = source or NoBundles()
+        self._source = source if source is not None else NoBundles()
         self._host = host
         if simulated:
             self._source = SimulatedSource(
@@ -135,24 +139,35 @@ class BalancerExtension:
         self._writer: DecisionWriter | None = None
         self._balancer: Balancer | None = None
         self._drains: Drains | None = None
+        self._metrics: BalancerMetrics | None = None
         self._chosen: Chosen = choose(self.settings, manager=self.settings.manager)
-        self._overrides: Mapping[str, Any] = {}
-        self._chosen_for: str = self.settings.manager
-        self._trail = RecentTrail(self.settings.move_memory_s)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failing: dict[str, str] = {}
+        self._chosen_for: tuple[object, ...] = _asked_for(Standing(), self.settings.manager)
+        self._isolation: tuple[Policies, Isolation] | None = None
+        self._unusable: str | None = None
+        self._trail = RecentTrail(lambda: self.settings.move_memory_s)
+        self._served: Sequence[str] = ()
+        self._loop_thread = 0
+        self._duties = Duties(
+            first_wait_s=lambda: self.settings.restart_wait_s,
+            now_s=self._clocks.mono_s,
+            over=lambda: self._channel is None or self._channel.stopped is not None,
+        )
         self._placement = LivePlacement(
             surroundings=self._surroundings,
-            owners=lambda namespace: {} if self._channel is None else self._channel.owners(namespace),
-            pipeline=lambda: self._chosen.pipeline,
+            held=lambda bundle: self._channel is not None and self._channel.holder(bundle) is not None,
+            pipeline=lambda: self._chosen.placing,
             now_s=self._clocks.mono_s,
-            refresh_s=self.settings.placement_refresh_s,
+            refresh_s=lambda: self.settings.placement_refresh_s,
             ask_leader=self._ask_leader,
-            leader_wait_s=self.settings.leader_wait_s,
+            leader_wait_s=lambda: self.settings.leader_wait_s,
+            asks_max=lambda: self.settings.leader_asks_max,
         )
 
-    def _serving(self) -> list[str]:
-        return [] if self._channel is None else list(self._channel.serving())
+    def _serving(self) -> Sequence[str]:
+        """What this broker serves; the made-up host is read in a thread, and is given what the loop saw last."""
+        if self._channel is not None and threading.get_ident() == self._loop_thread:
+            self._served = list(self._channel.serving())
+        return self._served
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
@@ -164,6 +179,7 @@ class BalancerExtension:
     async def start(self, channel: StateChannel) -> None:
         """See the port."""
         self._channel = channel
+        self._loop_thread = threading.get_ident()
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
         decision_topics, policy_topics = self._decision_topics(topics.channel), PolicyTopics(topics.channel)
@@ -192,7 +208,8 @@ class BalancerExtension:
                 client, topics.channel, self._create_topics, self._replication_factor, timeout_s=timeout_s
             )
             self._loads = LoadService(
-                self.settings.load,
+                # Whether bundles with policies are told is asked of `_has_policy` alone, which knows the policy about it.
+                self.settings.load.model_copy(update={"top_with_policies": False}),
                 connection,
                 channel.identity,
                 self._source,
@@ -201,6 +218,7 @@ class BalancerExtension:
                 has_policy=self._has_policy,
             )
             await self._loads.start()
+        self._weigh()
         if not await self._follower.wait_known(POLICIES_WITHIN_S):
             _log.warning("policies-unread", seconds=POLICIES_WITHIN_S)
         self._begin(channel)
@@ -212,7 +230,7 @@ class BalancerExtension:
         return DecisionTopics(channel, decision_lags=lags)
 
     def _begin(self, channel: StateChannel) -> None:
-        metrics = BalancerMetrics(
+        self._metrics = metrics = BalancerMetrics(
             channel.settings.channel.name,
             channel.identity.broker,
             channel.metrics_registry,
@@ -228,10 +246,11 @@ class BalancerExtension:
             recall=self._recall,
             metrics=metrics,
             clocks=self._clocks,
+            unusable=lambda: self._unusable,
         )
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
-        self._spawn("balancing", balancer.run)
-        self._spawn("watching", self._watch)
+        self._duties.begin("balancing", balancer.run)
+        self._duties.begin("watching", self._watch)
         telling = Telling(
             ports,
             lambda: self.settings,
@@ -239,8 +258,7 @@ class BalancerExtension:
             counts=lambda: WriteCounts() if self._writer is None else self._writer.counts,
             manager=lambda: self.manager,
         )
-        self._spawn("telling", telling.run)
-        splitting: Splitting | None = None
+        self._duties.begin("telling", telling.run)
         local: Callable[[], Mapping[str, LocalBundle]] = dict
         if self._loads is not None:
             local = self._loads.local_bundles
@@ -252,23 +270,26 @@ class BalancerExtension:
                 safe=lambda: why_left_alone(channel.picture()),
                 manager=lambda: self.manager,
             )
-            self._spawn("splitting", splitting.run)
+            self._duties.begin("splitting", splitting.run)
         self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager)
-        asks = Asks(channel, balancer, splitting, self._source, local, self._drains, Checks(ports))
+        asks = Asks(balancer, SplitAsks(channel, self._source, local), self._drains, Checks(ports))
         channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
         """See the port."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._duties.close()
+        if self._balancer is not None:
+            await self._balancer.close()
+        ends: list[Coroutine[Any, Any, object]] = []
         if self._loads is not None:
-            await self._loads.close()
+            ends.append(self._loads.close())
         if self._follower is not None:
-            await self._follower.close()
+            ends.append(self._follower.close())
         if self._writer is not None:
-            await asyncio.to_thread(self._writer.close, self.settings.decision_close_timeout_s)
+            ends.append(asyncio.to_thread(self._writer.close, self.settings.decision_close_timeout_s))
+        for end in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(end, Exception):
+                _log.error("balancer-not-closed", exc_info=end)
 
     def status(self) -> Mapping[str, Any]:
         """See the port."""
@@ -281,52 +302,41 @@ class BalancerExtension:
             "deciding": self._balancer is not None and self._balancer.leading,
             "drains": {} if self._drains is None else self._drains.status(),
             "placements": dict(sorted(self._placement.counts.items())),
-            "failing": dict(self._failing),
+            "failing": self._failing(),
             "load": None if self._loads is None else self._loads.status(),
             "policies": None if self._follower is None else self._follower.status(),
             "decisions": None if self._writer is None else self._writer.counts.to_json(),
         }
 
-    # --- duties -----------------------------------------------------------------------------------------------------
+    def _failing(self) -> dict[str, str]:
+        found = self._duties.failing()
+        if self._placement.failing:
+            found["placement"] = self._placement.failing
+        if self._unusable is not None:
+            found["policies"] = self._unusable
+        return found
 
-    def _spawn(self, duty: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = asyncio.get_running_loop().create_task(self._for_ever(duty, run), name=f"balancer-{duty}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _for_ever(self, duty: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a duty; one that fails begins again, later each time."""
-        wait_s = self.settings.restart_wait_s
-        while True:
-            begun_s = self._clocks.mono_s()
-            try:
-                await run()
-            except ChannelStoppedError:
-                return
-            except Exception as error:
-                self._failing[duty] = repr(error)
-                _log.exception("duty-failed", duty=duty, again_in_s=wait_s)
-            if self._clocks.mono_s() - begun_s > RETRY_MAX_S:
-                wait_s = self.settings.restart_wait_s
-            await asyncio.sleep(wait_s)
-            wait_s = min(RETRY_MAX_S, 2 * wait_s)
+    # --- what happens on the channel ----------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Moves and splits, as they are accepted."""
+        """Moves and splits, as they are accepted. What is missed while a partition is joined anew is not made up for."""
         channel = self._channel
-        if channel is None:
-            return
-        watch = channel.watch(WATCH_MAX)
-        try:
-            while True:
-                change = await watch.next()
-                self._trail.changed(change, self._clocks.mono_s())
-                if self._balancer is not None:
-                    self._balancer.changed(change)
-        except ChangesError as error:
-            _log.info("watch-again", why=str(error))
-        finally:
-            watch.close()
+        while channel is not None:
+            watch = channel.watch(WATCH_MAX)
+            try:
+                while True:
+                    self._changed(await watch.next())
+            except ChangesError as error:
+                _log.info("watch-again", why=str(error))
+            finally:
+                watch.close()
+
+    def _changed(self, change: Change) -> None:
+        self._trail.changed(change, self._clocks.mono_s())
+        if change.state in (State.ASSIGNING, State.ASSIGNED):
+            self._placement.assigned(change.bundle)
+        if self._balancer is not None:
+            self._balancer.changed(change)
 
     def _write(self, record: Any) -> None:
         if self._writer is not None:
@@ -339,7 +349,8 @@ class BalancerExtension:
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
         try:
-            return await asyncio.to_thread(newest_decision, client, DecisionTopics(topics.channel), timeout_s)
+            topic = DecisionTopics(topics.channel)
+            return await asyncio.to_thread(newest_decision, client, topic, timeout_s, without=DRAIN)
         except StateChannelError as error:
             _log.warning("decisions-unread", error=str(error))
             return None
@@ -382,60 +393,60 @@ class BalancerExtension:
         )
 
     def _surroundings(self) -> Surroundings:
-        channel = self._channel
-        if channel is None:
-            return Surroundings({}, Policies(), self._clocks.log_ms(), None, modular=False, leading=False)
-        known = self._known_brokers()
-        brokers = {one.broker: broker_now(one, known) for one in channel.brokers()}
-        return Surroundings(
-            brokers,
-            known.policies,
-            self._clocks.log_ms(),
-            None,
-            modular=self.manager == MODULAR,
-            leading=channel.leading,
-        )
-
-    def _known_brokers(self) -> Known:
-        standing = self.standing
-        return Known(
-            loads={} if self._loads is None else self._loads.broker_loads(),
-            policies=Policies() if standing is None else standing.policies,
-            domains={} if standing is None else standing.domains,
-            recent=RecentMoves(),
-        )
+        channel, standing = self._channel, self.standing
+        if channel is None or standing is None:
+            return Surroundings(Cluster({}, {}), known=False)
+        cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True)
+        return Surroundings(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
     def _has_policy(self, namespace: str) -> bool:
         """Whether the bundles of a namespace are kept from being shed for its policies' sake."""
         standing = self.standing
-        if standing is None or standing.shed_with_policies:
+        if standing is None:
+            return False
+        allowed = standing.shed_with_policies
+        if self._configured.load.top_with_policies if allowed is None else allowed:
             return False
         policies = standing.policies
         if namespace in policies.anti_affinity:
             return True
-        zone = Isolation(policies.isolation, {}).zone(namespace)
+        if self._isolation is None or self._isolation[0] is not policies:
+            self._isolation = policies, Isolation(policies.isolation, {})
+        zone = self._isolation[1].zone(namespace)
         return zone is not None and (zone.policy is not None or zone.broken is not None)
 
+    # --- policies -----------------------------------------------------------------------------------------------------
+
     def _policies_changed(self, standing: Standing) -> None:
-        manager = standing.manager or self._configured.manager
-        if standing.settings != self._overrides or manager != self._chosen_for:
-            self._overrides, self._chosen_for = standing.settings, manager
-            self._choose_anew()
+        asked_for = _asked_for(standing, standing.manager or self._configured.manager)
+        if asked_for != self._chosen_for:
+            self._chosen_for = asked_for
+            self._choose_anew(standing)
+        self._weigh()
+        self._placement.forget()
         if self._balancer is not None:
             self._balancer.wake("policy")
 
-    def _choose_anew(self) -> None:
-        own = {name.partition(".")[2]: value for name, value in self._overrides.items() if name.startswith(f"{NAME}.")}
-        others = {name: value for name, value in self._overrides.items() if not name.startswith(f"{NAME}.")}
+    def _choose_anew(self, standing: Standing) -> None:
+        others = {name: value for name, value in standing.settings.items() if not name.startswith(f"{NAME}.")}
         try:
-            settings = with_overrides(self._configured, own)
-            self._chosen = choose(settings, others, manager=self._chosen_for)
-            self.settings = settings
-            self._failing.pop("choosing", None)
-        except (StateChannelError, ValueError) as error:
-            # What stood before goes on: a policy that cannot be used must not stop a cluster.
-            self._failing["choosing"] = str(error)
-            _log.error("policies-unusable", error=str(error))
+            settings = balanced_by(self._configured, standing.settings)
+            manager = standing.manager or settings.manager
+            self._chosen = choose(settings, others, manager=manager, common=laid_down(standing))
+        except StateChannelError as error:
+            # Placements go on as before, and nothing is moved: who knows what the policy was to prevent.
+            self._unusable = str(error)
+            _log.error("policies-unusable", error=str(error), hint=error.hint)
+            return
+        self.settings, self._unusable = settings, None
+        if self._metrics is not None:
+            self._metrics.log_scores = settings.debug_scores
+
+    def _weigh(self) -> None:
+        """What each resource counts in this broker's own reports."""
+        standing = self.standing
+        if self._loads is not None:
+            self._loads.weigh(None if standing is None else standing.weights)
 
     # --- the modular manager ----------------------------------------------------------------------------------------
 
@@ -446,17 +457,6 @@ class BalancerExtension:
             channel.request(Asked.LOOKUP, {"name": bundle}, self.settings.leader_wait_s)
 
 
-def with_overrides(settings: BalancerSettings, overrides: Mapping[str, Any]) -> BalancerSettings:
-    """Settings with some in place of others, by dotted name.
-
-    Raises:
-        ValueError: One is unknown or out of bounds.
-    """
-    values = settings.model_dump()
-    for dotted, value in overrides.items():
-        *path, last = dotted.split(".")
-        target = values
-        for part in path:
-            target = target[part]
-        target[last] = value
-    return BalancerSettings.model_validate(values)
+def _asked_for(standing: Standing, manager: str) -> tuple[object, ...]:
+    """What strategies are chosen by."""
+    return standing.settings, manager, laid_down(standing)

@@ -6,7 +6,7 @@ around it (`shedders.live.balancer`) does it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,26 +24,6 @@ if TYPE_CHECKING:
 ESTIMATES_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """What one cycle came to.
-
-    Attributes:
-        cluster: What it was made from, bookings apart.
-        skipped: Why nothing was decided; None if something was.
-        moves: Those to make now.
-        ended: Bookings that ended since the last cycle.
-    """
-
-    number: int
-    cluster: Cluster
-    skipped: str | None = None
-    decision: Decision | None = None
-    admitted: Admitted | None = None
-    moves: Sequence[Move] = ()
-    ended: Sequence[Ended] = ()
-
-
 @dataclass(slots=True)
 class Balance:
     """One leader's memory.
@@ -55,7 +35,6 @@ class Balance:
     """
 
     booked: BookedMoves
-    budget: BudgetSettings
     memory: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     estimates: dict[str, Bundle] = field(default_factory=dict)
     number: int = 0
@@ -67,22 +46,36 @@ class Balance:
         known = with_estimates(cluster, self.estimates) if self.estimates else cluster
         return replace(known, recent=_newer(cluster.recent, self.booked.recent(now_s))), ended
 
-    def decide(self, cluster: Cluster, chosen: Chosen) -> Decision:
-        """Decide on a cluster as `look` gave it. May take a while: called in a thread; changes nothing but the pipeline's memory.
+    def question(self, cluster: Cluster, chosen: Chosen) -> Callable[[], Decision]:
+        """The decision on a cluster as `look` gave it, ready to be made.
 
-        Raises:
-            StrategyFailedError: A strategy raises or plans nonsense.
+        It may take a while, so it is made in a thread. Everything that this leader remembers is taken now: what ends in the
+        loop meanwhile does not change what is decided on.
         """
-        memory = self.memory.get(chosen.names["shedding"], {})
-        return decide(cluster, chosen.shedding, memory, chosen.pipeline, booked=self.booked.moves)
+        memory, booked = self.memory.get(chosen.names["shedding"], {}), self.booked.moves
+        return lambda: decide(cluster, chosen.shedding, memory, chosen.pipeline, booked=booked)
 
     def commit(
-        self, cluster: Cluster, chosen: Chosen, decision: Decision, now_s: float
+        self,
+        cluster: Cluster,
+        chosen: Chosen,
+        decision: Decision,
+        budget: BudgetSettings,
+        now_s: float,
+        *,
+        only_unload: bool = False,
     ) -> tuple[Admitted, Sequence[Move]]:
-        """Keep the memory, and book what the budget lets through; the moves to make."""
+        """Keep the memory, and book what the budget lets through; the moves to make.
+
+        Args:
+            only_unload: The bundles are let go, and nobody knows who will get them.
+        """
         self.memory = {chosen.names["shedding"]: decision.memory}
-        admitted = admit(cluster, decision.moves, self.booked.moves, self.budget)
-        return admitted, self.booked.book(cluster, admitted.moves, now_s)
+        admitted = admit(cluster, decision.moves, self.booked.moves, budget)
+        moves = admitted.moves
+        if only_unload:
+            moves = [replace(move, destination=None) for move in moves]
+        return admitted, self.booked.book(cluster, moves, now_s)
 
     def was_split(self, parent: Bundle, positions: Sequence[int]) -> None:
         """A bundle was split: its children are offered at once, by what is known of the parent."""

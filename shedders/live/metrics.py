@@ -62,7 +62,7 @@ class BalancerMetrics:
         self.registry = registry or CollectorRegistry()
         self._own = {"channel": channel, "broker": broker}
         self._channel = channel
-        self._log_scores = log_scores
+        self.log_scores = log_scores
         self._words = {name: Words() for name in ("result", "reason", "subject", "outcome")}
         self._counts = {
             "shed": self._counter("shed", "Moves that ended, by result and upstream's reason", "result", "reason"),
@@ -126,7 +126,7 @@ class BalancerMetrics:
         found = dict(record.scores if scores is None else scores)
         if record.skipped is None and record.subject == "shed":
             self._scores({name: value for name, value in found.items() if value is not None and isfinite(value)})
-            if self._log_scores:
+            if self.log_scores:
                 self._tell(record, found)
 
     def written(self, counts: WriteCounts) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
@@ -63,23 +64,34 @@ class Ended(NamedTuple):
         return self.result == "done"
 
 
-@dataclass
+class _Wanted(NamedTuple):
+    """A move that waits for its turn, or is under way."""
+
+    move: Move
+    command: Command
+    operation: str
+    still: Callable[[], bool]
+    told: Callable[[Ended], None]
+
+
 class Movers:
-    """Moves under way.
+    """Moves under way. In the loop's thread.
 
     Attributes:
-        at_once: So many at the same time; the others wait for their turn.
-        timeout_s: After so long nobody waits any more for the end of one.
+        at_once: So many at the same time; the others wait for their turn. May be changed at any time.
+        timeout_s: After so long nobody waits any more for the end of one. Likewise.
     """
 
-    channel: Channel
-    at_once: int
-    timeout_s: float
-    now_s: Callable[[], float]
-
-    def __post_init__(self) -> None:
-        self._slots = asyncio.Semaphore(self.at_once)
+    def __init__(self, channel: Channel, at_once: int, timeout_s: float, now_s: Callable[[], float]) -> None:
+        self.channel = channel
+        self.at_once = at_once
+        self.timeout_s = timeout_s
+        self._now_s = now_s
+        self._waiting: deque[_Wanted] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._tasks)
 
     def begin(
         self,
@@ -90,13 +102,12 @@ class Movers:
         still: Callable[[], bool],
         told: Callable[[Ended], None],
     ) -> str:
-        """Begin a move; the id of its operation.
+        """Make a move as soon as there is room; its operation id.
 
         Args:
-            why: Goes into the records of the channel.
-            only_unload: Let go without naming the destination.
-            still: Asked when its turn comes: whether it is still wanted.
-            told: Called once, with the end.
+            only_unload: Let the bundle go without naming a destination; the next lookup places it.
+            still: Asked when its turn comes: whether the move is still to be made.
+            told: Called once with the end, later.
         """
         operation = str(ULID())
         reason = why[:REASON_MAX]
@@ -105,44 +116,73 @@ class Movers:
             command = commands.Unload(move.bundle, operation, self.timeout_s, reason)
         else:
             command = commands.Transfer(move.bundle, move.destination, operation, self.timeout_s, reason)
-        task = asyncio.get_running_loop().create_task(self._go(move, command, operation, still, told), name="move")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._waiting.append(_Wanted(move, command, operation, still, told))
+        self._fill()
         return operation
 
     async def close(self) -> None:
-        """Wait for nothing more; what was begun on the channel goes on there."""
-        for task in list(self._tasks):
+        """Wait for nothing more; what was begun on the channel goes on there. Who asked is told so."""
+        while self._waiting:
+            one = self._waiting.popleft()
+            _tell(one, Ended(one.move, one.operation, *_ABANDONED, 0.0))
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _go(
-        self,
-        move: Move,
-        command: Command,
-        operation: str,
-        still: Callable[[], bool],
-        told: Callable[[Ended], None],
-    ) -> None:
-        async with self._slots:
-            begun_s = self.now_s()
-            try:
-                result, why = await self._made(command, operation) if still() else _ABANDONED
-            except ChannelStoppedError as error:
-                result, why = "abandoned", str(error)
-            except Exception as error:
-                _log.exception("move-failed", bundle=move.bundle, operation=operation)
-                result, why = "internal-error", f"{type(error).__name__}: {error}"
-        told(Ended(move, operation, result, why, self.now_s() - begun_s))
+    def _fill(self) -> None:
+        while self._waiting and len(self._tasks) < self.at_once:
+            one = self._waiting.popleft()
+            task = asyncio.get_running_loop().create_task(self._go(one), name="move")
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._gone, one))
 
-    async def _made(self, command: Command, operation: str) -> tuple[str, str]:
-        outcome = await self.channel.ask(command)
+    def _gone(self, one: _Wanted, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            _tell(one, Ended(one.move, one.operation, "unknown", _LEFT_ALONE, 0.0))
+            return
+        self._fill()
+
+    async def _go(self, one: _Wanted) -> None:
+        begun_s = self._now_s()
+        result, why = _ABANDONED
+        if _wanted(one):
+            result, why = await carried_out(self.channel, one.command, one.operation, self.timeout_s)
+        _tell(one, Ended(one.move, one.operation, result, why, self._now_s() - begun_s))
+
+
+async def carried_out(channel: Channel, command: Command, operation: str, timeout_s: float) -> tuple[str, str]:
+    """Give a command, and wait for the end of its operation; `word_of` it. Never raises but when it is cancelled."""
+    try:
+        outcome = await channel.ask(command)
         if isinstance(outcome, commands.Started | commands.Unknown):
-            outcome = await self.channel.ticket(operation).outcome(self.timeout_s)
-        return word_of(outcome)
+            outcome = await channel.ticket(operation).outcome(timeout_s)
+    except ChannelStoppedError as error:
+        return "abandoned", str(error)
+    except Exception as error:
+        _log.exception("operation-failed", command=type(command).__name__, operation=operation)
+        return "internal-error", f"{type(error).__name__}: {error}"
+    return word_of(outcome)
 
 
-_ABANDONED = ("abandoned", "this broker leads no more; whoever leads decides anew")
+def _wanted(one: _Wanted) -> bool:
+    try:
+        return one.still()
+    except Exception:
+        _log.exception("move-not-asked-for", bundle=one.move.bundle, operation=one.operation)
+        return False
+
+
+def _tell(one: _Wanted, ended: Ended) -> None:
+    try:
+        one.told(ended)
+    except Exception:
+        _log.exception("move-untold", bundle=one.move.bundle, operation=one.operation)
+
+
+_ABANDONED = ("abandoned", "it was not begun: this broker leads no more, or is not to move bundles any more")
+_LEFT_ALONE = "this broker stopped while it was under way; the channel goes on with it"
 
 
 def word_of(outcome: Outcome) -> tuple[str, str]:

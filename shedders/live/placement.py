@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import structlog
 
-from shedders.cluster import Broker, Bundle, Cluster, Policies
+from shedders.cluster import Bundle, Cluster, Policies
+from shedders.errors import StrategyFailedError
 from shedders.placing import Pipeline
 from shedders.plan import Placed
 from statechannel.core.placement import FewestBundles
@@ -23,21 +24,25 @@ _log = structlog.get_logger(__name__)
 
 PLACED_MAX = 10_000
 BOOKED_MAX_S = 60.0
+PRICE = 10.0
+"""Surroundings are not taken anew before so many times the time that it took."""
+HOMELESS_AGAIN_S = 60.0
+"""A bundle that finds no broker is looked at many times a second, and spoken of once in so long."""
 
 
 class Surroundings(NamedTuple):
     """What placements go by for a while.
 
     Attributes:
+        cluster: What is on its way counts as arrived.
+        known: The policies were read: before that nobody can say who may take what.
         modular: The leader places on request; `leading`: that is this broker.
     """
 
-    brokers: Mapping[str, Broker]
-    policies: Policies
-    now_ms: int
-    safe: str | None
-    modular: bool
-    leading: bool
+    cluster: Cluster
+    known: bool = True
+    modular: bool = False
+    leading: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,8 @@ class PlacedNote:
     """One choice, for decision records and for `why`.
 
     Attributes:
-        how: `strategy`; `fewest` where the strategy had nothing to go by; `nobody` where the filters left none; `failed` where it
-            raised; `asked` where the leader was.
+        how: `strategy`; `fewest` where the strategy had nothing to go by; `failed` where it raised; `nobody` where the filters
+            left none; `unread` before the policies were read; `asked` where the leader was.
     """
 
     bundle: str
@@ -59,102 +64,134 @@ class PlacedNote:
 class LivePlacement:
     """See the module. `statechannel.core.placement.Placement` is the port.
 
-    Args:
-        surroundings: Called when those at hand are too old.
-        owners: Broker by bundle for one namespace.
+    Attributes:
+        surroundings: Called when those at hand are too old; it may take a while where there are many bundles.
+        held: Whether a bundle has an owner, or is on its way to one: it is being moved, not placed.
         pipeline: The placement in force.
         now_s: Monotonic.
-        refresh_s: Age at which surroundings are taken anew.
+        refresh_s: Age at which surroundings are taken anew; later where that takes more than a tenth of the time.
         ask_leader: Modular manager: have the leader place this bundle. Told once for each, until `leader_wait_s` is over.
         leader_wait_s: After so long this broker places by itself.
+        asks_max: So many bundles may wait for the leader; this broker places the others by itself.
     """
 
     surroundings: Callable[[], Surroundings]
-    owners: Callable[[str], Mapping[str, str]]
+    held: Callable[[str], bool]
     pipeline: Callable[[], Pipeline]
     now_s: Callable[[], float]
-    refresh_s: float
+    refresh_s: Callable[[], float]
     ask_leader: Callable[[str], None]
-    leader_wait_s: float
+    leader_wait_s: Callable[[], float]
+    asks_max: Callable[[], int]
     counts: Counter[str] = field(default_factory=Counter)
     notes: list[PlacedNote] = field(default_factory=list)
+    failing: str = ""
     _at: Surroundings | None = None
-    _taken_s: float = float("-inf")
-    _clusters: dict[str, Cluster] = field(default_factory=dict)
+    _next_s: float = float("-inf")
     _booked: dict[str, list[str]] = field(default_factory=dict)
     _placed: dict[str, tuple[str, float]] = field(default_factory=dict)
     _asked_s: dict[str, float] = field(default_factory=dict)
+    _homeless: dict[str, tuple[str, float]] = field(default_factory=dict)
     _default: FewestBundles = field(default_factory=FewestBundles)
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
         """See `Placement.choose`. None also where the leader was asked: the bundle will be assigned by it."""
         try:
-            return self._choose(bundle, candidates, load)
-        except Exception:
-            _log.exception("placement-failed", bundle=bundle)
-            broker = self._default.choose(bundle, candidates, load)
-            self._note(PlacedNote(bundle, broker, "failed", None))
-            return broker
+            note = self._choose(bundle, candidates, load)
+        except Exception as error:
+            note = self._rescued(bundle, candidates, load, error)
+        if note is None:
+            return None
+        if note.broker is not None:
+            self._book(note.broker, bundle)
+        self._note(note)
+        return note.broker
+
+    def forget(self) -> None:
+        """Something else holds from now on, such as a policy: the next choice takes new surroundings."""
+        self._next_s = float("-inf")
+
+    def assigned(self, bundle: str) -> None:
+        """A record gave it a broker: whoever asks for a place for it again asks anew."""
+        self._asked_s.pop(bundle, None)
+        self._homeless.pop(bundle, None)
 
     def take_notes(self) -> Sequence[PlacedNote]:
         """What was chosen since the last call, at most the newest `PLACED_MAX`."""
         notes, self.notes = self.notes, []
         return notes
 
-    def _choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
+    def _choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> PlacedNote | None:
         at = self._surroundings()
-        if at.modular and not at.leading and not self._waited(bundle):
+        if not at.known:
+            return PlacedNote(bundle, None, "unread", Placed(bundle, None, "the policies were not read yet"))
+        if at.modular and not at.leading and not self.held(bundle) and not self._waited(bundle):
             return None
-        if not candidates:
-            return None
-        cluster = self._cluster(at, bundle)
+        cluster = at.cluster
         found = cluster.bundles.get(bundle) or Bundle(bundle)
-        pipeline = self.pipeline()
-        placed = pipeline.place(cluster, found, self._booked, candidates)
-        broker, how = placed.broker, "strategy"
-        if broker is None:
-            fit = pipeline.filters(cluster, self._booked).passed(found, candidates).names
-            broker, how = self._default.choose(bundle, fit, load), "fewest" if fit else "nobody"
-        if broker is not None:
-            self._book(broker, bundle)
-        self._note(PlacedNote(bundle, broker, how, placed))
-        return broker
+        pipeline, how = self.pipeline(), "strategy"
+        try:
+            placed = pipeline.place(cluster, found, self._booked, candidates)
+            self.failing = ""
+        except StrategyFailedError as error:
+            self._fails(error)
+            placed, how = Placed(bundle, None, str(error)), "failed"
+        if placed.broker is not None:
+            return PlacedNote(bundle, placed.broker, how, placed)
+        passed = pipeline.filters(cluster, self._booked).passed(found, candidates)
+        if not passed.names:
+            return PlacedNote(bundle, None, "nobody", placed)
+        how = "fewest" if how == "strategy" else how
+        return PlacedNote(bundle, self._default.choose(bundle, passed.names, load), how, placed)
+
+    def _rescued(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int], error: Exception) -> PlacedNote:
+        """Nobody knows what the filters would have said: without policies they matter little, with some they are a law."""
+        self._fails(error)
+        lawless = self._at is not None and self._at.known and self._at.cluster.policies == Policies()
+        broker = self._default.choose(bundle, candidates, load) if lawless else None
+        return PlacedNote(bundle, broker, "failed", None)
+
+    def _fails(self, error: Exception) -> None:
+        """Said once as long as it is the same: placements come in storms."""
+        if repr(error) != self.failing:
+            self.failing = repr(error)
+            _log.error("placement-failed", exc_info=error)
 
     def _note(self, note: PlacedNote) -> None:
         self.counts[note.how] += 1
+        if note.broker is not None:
+            self._homeless.pop(note.bundle, None)
+        elif note.how != "asked" and not self._is_news(note):
+            return
         self.notes.append(note)
         if len(self.notes) > PLACED_MAX:
             del self.notes[: PLACED_MAX // 2]
+
+    def _is_news(self, note: PlacedNote) -> bool:
+        """Whoever waits for a broker is looked at again and again; it is told once in a while."""
+        now_s = self.now_s()
+        how, told_s = self._homeless.get(note.bundle, ("", float("-inf")))
+        if how == note.how and now_s - told_s < HOMELESS_AGAIN_S:
+            return False
+        self._homeless.pop(note.bundle, None)
+        self._homeless[note.bundle] = note.how, now_s
+        if len(self._homeless) > PLACED_MAX:
+            del self._homeless[next(iter(self._homeless))]
+        return True
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def _surroundings(self) -> Surroundings:
         now_s = self.now_s()
-        if self._at is None or now_s - self._taken_s >= self.refresh_s:
-            self._at = self.surroundings()
-            self._taken_s = now_s
-            self._clusters = {}
-            self._keep_bookings(self._at, now_s)
-            for name in [name for name, asked_s in self._asked_s.items() if now_s - asked_s > 4 * self.leader_wait_s]:
-                del self._asked_s[name]
-        return self._at
-
-    def _cluster(self, at: Surroundings, bundle: str) -> Cluster:
-        """Brokers, and the bundles that matter to this one: those of its namespace, and of its anti-affinity group."""
-        namespace = bundle.rpartition("/")[0]
-        known = self._clusters.get(namespace)
-        if known is not None:
-            return known
-        group = at.policies.anti_affinity.get(namespace)
-        namespaces = {namespace}
-        if group is not None:
-            namespaces |= {name for name, other in at.policies.anti_affinity.items() if other == group}
-        bundles = {
-            name: Bundle(name, owner) for one in sorted(namespaces) for name, owner in sorted(self.owners(one).items())
-        }
-        cluster = Cluster(at.brokers, bundles, at.policies, now_ms=at.now_ms, safe=at.safe)
-        self._clusters[namespace] = cluster
-        return cluster
+        if self._at is not None and now_s < self._next_s:
+            return self._at
+        at = self._at = self.surroundings()
+        self._keep_bookings(at.cluster, now_s)
+        wait_s = self.leader_wait_s()
+        for name in [name for name, asked_s in self._asked_s.items() if now_s - asked_s > 4 * wait_s]:
+            del self._asked_s[name]
+        self._next_s = now_s + max(self.refresh_s(), PRICE * (self.now_s() - now_s))
+        return at
 
     def _book(self, broker: str, bundle: str) -> None:
         before = self._placed.get(bundle)
@@ -163,11 +200,11 @@ class LivePlacement:
         self._placed[bundle] = broker, self.now_s()
         self._booked.setdefault(broker, []).append(bundle)
 
-    def _keep_bookings(self, at: Surroundings, now_s: float) -> None:
+    def _keep_bookings(self, cluster: Cluster, now_s: float) -> None:
         """A placement counts until its broker's report was made after it, or for a while where none comes."""
         booked: dict[str, list[str]] = {}
         for bundle, (broker, placed_s) in list(self._placed.items()):
-            seen = at.brokers.get(broker)
+            seen = cluster.brokers.get(broker)
             reported = seen is not None and seen.load is not None and now_s - seen.load_age_s >= placed_s
             if seen is None or reported or now_s - placed_s > BOOKED_MAX_S:
                 del self._placed[bundle]
@@ -179,9 +216,11 @@ class LivePlacement:
         """Whether the leader had its time; it is asked first."""
         now_s = self.now_s()
         asked_s = self._asked_s.get(bundle)
-        if asked_s is None:
-            self._asked_s[bundle] = now_s
-            self._note(PlacedNote(bundle, None, "asked", None))
-            self.ask_leader(bundle)
-            return False
-        return now_s - asked_s >= self.leader_wait_s
+        if asked_s is not None:
+            return now_s - asked_s >= self.leader_wait_s()
+        if len(self._asked_s) >= self.asks_max():
+            return True
+        self.ask_leader(bundle)
+        self._asked_s[bundle] = now_s
+        self._note(PlacedNote(bundle, None, "asked", None))
+        return False

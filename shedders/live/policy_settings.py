@@ -37,6 +37,7 @@ BALANCER: Final = (
     "moves_at_once",
     "placement_refresh_s",
     "leader_wait_s",
+    "leader_asks_max",
     "debug_scores",
 )
 """Settings of the balancer that can be changed while it runs, `budget.*` beside them."""

@@ -99,6 +99,13 @@ class BalancerSettings(Group):
         ge=0.1,
         le=600,
     )
+    leader_asks_max: int = setting(
+        1_000,
+        "Modular manager: so many bundles of this broker may wait for the leader; it places the others by itself, so that a "
+        "cold start does not fill the requests topic.",
+        ge=1,
+        le=100_000,
+    )
     record_bytes: int = setting(
         128 * 1024,
         "Longest decision record; what finds no room is counted in it. Room for every broker's score, far below Kafka's limit.",

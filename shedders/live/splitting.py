@@ -17,11 +17,10 @@ from shedders.cluster import Broker, Bundle, Cluster, TopicLoad
 from shedders.cuts import children
 from shedders.dry_run import SplitDecision
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, split_record
-from shedders.live.movers import word_of
+from shedders.live.movers import REASON_MAX, carried_out
 from shedders.split_when import SplitWhen
 from statechannel.core import commands
 from statechannel.core.bundle import topic_hash
-from statechannel.runtime.exits import ChannelStoppedError
 
 if TYPE_CHECKING:
     from loaddata.source import LoadSource
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from shedders.plan import SplitPlan
 
 _log = structlog.get_logger(__name__)
+
+LOOK_S = 1.0
+"""So soon a change of the settings is seen."""
 
 
 class TopicsOnDemand(Sequence[TopicLoad]):
@@ -142,8 +144,13 @@ class Splitting:
 
     async def run(self) -> None:
         """Look for ever; ends by being cancelled."""
+        looked_s = self._ports.clocks.mono_s()
         while True:
-            await asyncio.sleep(self._settings().split_interval_s)
+            left_s = looked_s + self._settings().split_interval_s - self._ports.clocks.mono_s()
+            if left_s > 0:
+                await asyncio.sleep(min(left_s, LOOK_S))  # the interval may be changed meanwhile
+                continue
+            looked_s = self._ports.clocks.mono_s()
             if self._settings().splitting:
                 await self.look()
 
@@ -161,7 +168,8 @@ class Splitting:
             safe=self._safe(),
         )
         when = SplitWhen(chosen.splitting, chosen.algorithm)
-        found = await asyncio.to_thread(when.plan, cluster, memory.kept or {}, ports.channel.identity.broker)
+        # Not in a thread: the embedder is asked for the topics of a bundle, and told that this is done in the loop's.
+        found = when.plan(cluster, memory.kept or {}, ports.channel.identity.broker)
         memory.kept = found.memory
         memory.looks += 1
         decision = SplitDecision(cluster, found.plans, found.why, found.memory)
@@ -188,16 +196,9 @@ class Splitting:
         ports = self._ports
         timeout_s = self._settings().move_timeout_s
         begun_s = ports.clocks.mono_s()
-        why = f"split by the balancer, decision {decision_id}: {plan.why}"[:300]
+        why = f"split by the balancer, decision {decision_id}: {plan.why}"[:REASON_MAX]
         command = commands.Split(plan.bundle, operation, timeout_s, tuple(plan.positions), 2, why)
-        try:
-            outcome = await ports.channel.ask(command)
-            if isinstance(outcome, commands.Started | commands.Unknown):
-                outcome = await ports.channel.ticket(operation).outcome(timeout_s)
-        except ChannelStoppedError as error:
-            result, told = "abandoned", str(error)
-        else:
-            result, told = word_of(outcome)
+        result, told = await carried_out(ports.channel, command, operation, timeout_s)
         took_s = ports.clocks.mono_s() - begun_s
         ports.metrics.split(result, plan.reason, took_s)
         ports.write(
@@ -226,10 +227,10 @@ class Splitting:
         owners = ports.channel.owners(namespace)
         for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
             operation = str(ULID())
-            unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}")
-            outcome = await ports.channel.ask(unload)
-            if isinstance(outcome, commands.Started | commands.Unknown):
-                await ports.channel.ticket(operation).outcome(timeout_s)
+            unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}"[:REASON_MAX])
+            result, told = await carried_out(ports.channel, unload, operation, timeout_s)
+            if result != "done":
+                _log.warning("child-not-unloaded", bundle=name, operation=operation, result=result, why=told)
 
     def _occasion(self, begun_s: float) -> Occasion:
         ports, memory = self._ports, self._memory

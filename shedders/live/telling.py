@@ -99,9 +99,12 @@ class Telling:
         ports.metrics.decided(record)
 
 
+_NOBODY = "the placement failed (see the broker's log); nobody took it: no policy must be broken for that"
+
+
 def _placed(note: PlacedNote) -> Placed:
     """The answer of the strategy, with the broker that the bundle went to in the end."""
-    beside = _BESIDE.get(note.how)
+    beside = _NOBODY if note.how == "failed" and note.broker is None else _BESIDE.get(note.how)
     if note.placed is None:
         return Placed(note.bundle, note.broker, beside or note.how)
     if beside is None:

@@ -9,7 +9,7 @@ from shedders.live.chosen import choose
 from shedders.live.decision_record import Inputs
 from shedders.live.decision_topic import WriteCounts
 from shedders.live.metrics import BalancerMetrics
-from shedders.live.placement import LivePlacement, PlacedNote, Surroundings
+from shedders.live.placement import PlacedNote
 from shedders.live.settings import BalancerSettings
 from shedders.live.telling import BATCH_MAX, Telling
 from shedders.plan import Placed
@@ -75,13 +75,15 @@ def test_where_the_strategy_chose_nobody_the_record_says_who_took_it_and_how(tol
         PlacedNote(NAMES[0], "b3", "fewest", Placed(NAMES[0], None, "no broker has reported")),
         PlacedNote(NAMES[1], None, "nobody", Placed(NAMES[1], None, "the filters left nobody")),
         PlacedNote(NAMES[2], "b1", "failed", None),
+        PlacedNote(NAMES[3], None, "failed", None),
     ]
     told.telling.tell()
-    fewest, nobody, failed = told.records[0].placed
+    fewest, nobody, failed, lost = told.records[0].placed
     assert (fewest.broker, nobody.broker, failed.broker) == ("b3", None, "b1")
     assert fewest.why.startswith("no broker has reported; the strategy chose nobody")
     assert nobody.why == "the filters left nobody"
     assert failed.why.startswith("the placement failed")
+    assert lost.why.startswith("the placement failed (see the broker's log); nobody took it")
     assert told.records[0].label == "Failure"  # one bundle found no broker
 
 
@@ -91,21 +93,3 @@ def test_what_became_of_the_records_is_counted_once(told: SimpleNamespace) -> No
     told.telling.tell()
     assert count(told, "statechannel_balancer_decision_records_total", result="written") == 5
     assert count(told, "statechannel_balancer_decision_records_total", result="dropped") == 2
-
-
-def test_a_placement_that_raises_is_noted_and_the_bundle_placed_all_the_same() -> None:
-    def broken() -> Surroundings:
-        raise RuntimeError("no")
-
-    placement = LivePlacement(
-        surroundings=broken,
-        owners=lambda _: {},
-        pipeline=lambda: pytest.fail("not asked"),
-        now_s=lambda: 0.0,
-        refresh_s=1.0,
-        ask_leader=lambda _: None,
-        leader_wait_s=1.0,
-    )
-    assert placement.choose(NAMES[0], ["b1", "b2"], {"b1": 3, "b2": 1}) == "b2"
-    assert placement.counts == {"failed": 1}
-    assert placement.take_notes() == [PlacedNote(NAMES[0], "b2", "failed", None)]
