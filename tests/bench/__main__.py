@@ -16,7 +16,9 @@ from tests.bench.measure import ROOT, Figure, machine, save
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm, shedding; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm, shedding; default: all"
+    )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")

@@ -294,7 +294,7 @@ def test_the_same_answers_whatever_the_hash_seed(tmp_path: Any, monkeypatch: pyt
         "from shedders.split_range import SplitRange\n\n\n"
         'class Hashing(SplitRange):\n    """Cuts where the hash of the name says."""\n\n    name = "hashing"\n\n'
         "    def positions(self, bundle):\n        found = super().positions(bundle)\n"
-        "        return [one - hash(bundle.name) % 3 for one in found if one > 9]\n"
+        "        return [one - hash(bundle.name) % 99_991 for one in found if one > 99_999]\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     found = conform("split", "hashing", loaded("hashing_strategy:Hashing"))
