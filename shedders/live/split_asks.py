@@ -74,7 +74,9 @@ class SplitAsks:
             if type(parts) is int:
                 lower, upper = ends(Bundle(bundle))
                 return even_bounds(parts, lower, upper)[1:-1]
-        except (StateChannelError, ValueError) as error:
+        except StateChannelError as error:
+            return Rejected("bad-split", str(error))
+        except ValueError as error:
             return Rejected("bad-split", f"{bundle}: {error}")
         return Rejected("bad-request", "a text `algorithm`, a list of numbers `at`, or a number `parts` is needed")
 

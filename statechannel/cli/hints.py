@@ -59,6 +59,20 @@ REJECTED: dict[str, str] = {
     "wrong-broker": _RACE,
     "bad-children": _DAMAGE,
     "namespace-in-use": f"A lookup had a bundle assigned meanwhile. {_AGAIN}.",
+    # Extensions, and the balancer among them.
+    "no-extension": f"Brokers run it where it is installed and extensions.NAME.enabled is not false. {_WHO}.",
+    "unknown-ask": f"The broker may be older than this command: {_WHO}.",
+    "not-leader": f"{_AGAIN}: another broker leads now. {_WHO}.",
+    "policies-unread": f"{_AGAIN}: the leader has not read the policies yet.",
+    "unknown-algorithm": "`statechannel strategy list` shows those that are installed here; the owner's may differ.",
+    "bad-settings": "`statechannel strategy show` lists the settings of a strategy with their bounds.",
+    "strategy-failed": "Choose another strategy; the broker's log has the error beside the operation {operation}.",
+    "nothing-to-cut": "`statechannel positions {bundle}` shows what lies where; --at or --parts cut all the same.",
+    "filtered": "Change the policy that is named, or say --force, and the record's reason tells of it.",
+    "unknown-broker": f"Name another one: {_WHO}.",
+    "no-destination": "Change the policies, start another broker, or say --force.",
+    "uncordoned": "Drain it again if that was a mistake: `statechannel drain`.",
+    "not-cordoned": "`statechannel drain` cordons a broker and empties it.",
 }
 UNDETERMINED: dict[str, str] = {
     "tentative": "Ask a broker: the same without --read-only.",

@@ -44,12 +44,20 @@ Connect = Callable[[], "Connection"]
 """Puts the options together, once: commands look at their own arguments first."""
 
 
+OWN_FLAGS = "own_flags"
+"""A command with an argument of this name is given those of `--set` whose names have no group: they are its own."""
+
+
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options by which Kafka and the channel are found; its first argument is a `Connect`."""
 
     @wraps(command)
     def run(**given: Any) -> Any:
         place = {name: given.pop(name) for name in shared}
+        if shares:
+            flags = place["flags"] or []
+            given[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
+            place["flags"] = [flag for flag in flags if _has_group(flag)]
 
         @cache
         def connected() -> Connection:
@@ -62,8 +70,13 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    wears(run, [*own, *shared.values()])
+    shares = any(one.name == OWN_FLAGS for one in own)
+    wears(run, [*(one for one in own if one.name != OWN_FLAGS), *shared.values()])
     return run
+
+
+def _has_group(flag: str) -> bool:
+    return "." in flag.partition("=")[0]
 
 
 def wears(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:

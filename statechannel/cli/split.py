@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+import orjson
 import typer
 
 from statechannel.cli.exit_codes import ExitCode
@@ -12,9 +14,12 @@ from statechannel.cli.lookup import require_name
 from statechannel.cli.options import Connect, Reason
 from statechannel.cli.wish import Wish, wishing
 from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_at, even_bounds, parse_key
-from statechannel.runtime.request_record import Asked
+from statechannel.runtime.request_record import Addressee, Asked
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+EXTENSION = "balancer"
+"""The extension of the owner that knows algorithms, and lets children go."""
 
 
 @app.command()
@@ -22,20 +27,89 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def split(
     _: Connect,
     name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")],
+    own_flags: Sequence[str],
     at: Annotated[
         list[str] | None, typer.Option("--at", metavar="HASH", help="Cut here (0x... or decimal); may be repeated.")
     ] = None,
     parts: Annotated[int | None, typer.Option("--parts", min=2, max=MAX_CHILDREN, help="So many even parts.")] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm", metavar="NAME", help="Where the owner's balancer would cut; its settings: --set NAME=VALUE."
+        ),
+    ] = None,
+    unload_children: Annotated[
+        bool, typer.Option("--unload-children", help="Let the children go, so that they are placed anew.")
+    ] = False,
     reason: Reason = None,
 ) -> Wish:
-    """Split a bundle in one record: into two halves, into even parts, or at hashes of your choice."""
+    """Split a bundle in one record: into two halves, into even parts, at hashes of your choice, or by an algorithm."""
     require_name(name)
-    if at and parts is not None:
-        raise CommandError("--at and --parts exclude each other", hint="Name one of them.", code=ExitCode.USAGE)
+    _check_choice(at, parts, algorithm, own_flags)
+    if algorithm is not None:
+        asked = {"algorithm": algorithm, "settings": _settings(own_flags)}
+        return _of_owner(name, asked, reason, f"{name} split by {algorithm}", unload_children=unload_children)
     cuts = [_hash(text) for text in at or ()]
     _check_range(name, cuts, parts or 2)
-    args = {"name": name, "at": cuts or None, "parts": None if cuts else parts or 2, "reason": reason}
-    return Wish(Asked.SPLIT, args, f"{name} split into {len(cuts) + 1 if cuts else parts or 2} parts")
+    done = f"{name} split into {len(cuts) + 1 if cuts else parts or 2} parts"
+    where = {"at": cuts or None, "parts": None if cuts else parts or 2}
+    if unload_children:
+        return _of_owner(name, where, reason, done, unload_children=True)
+    return Wish(Asked.SPLIT, {"name": name, **where, "reason": reason}, done)
+
+
+def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None, flags: Sequence[str]) -> None:
+    given = [("--at", bool(at)), ("--parts", parts is not None), ("--algorithm", algorithm is not None)]
+    names = [option for option, is_given in given if is_given]
+    if len(names) > 1:
+        raise CommandError(f"{' and '.join(names)} exclude each other", hint="Name one of them.", code=ExitCode.USAGE)
+    if flags and algorithm is None:
+        raise CommandError(
+            f"--set {flags[0]} is no setting of the program",
+            hint="Say --set GROUP.NAME=VALUE; settings of an algorithm go with --algorithm NAME.",
+            code=ExitCode.USAGE,
+        )
+
+
+def _of_owner(name: str, asked: dict[str, Any], reason: str | None, done: str, *, unload_children: bool) -> Wish:
+    """What only the owner's balancer can do: it knows the topics of the bundle, and waits until it is split."""
+    args = {"extension": EXTENSION, "ask": "split", "to": Addressee.OWNER.value, "name": name, "reason": reason}
+    told = f"{done}, the children let go" if unload_children else done
+    return Wish(
+        Asked.EXTENSION,
+        {
+            **args,
+            **{key: value for key, value in asked.items() if value is not None},
+            "unload_children": unload_children,
+        },
+        told,
+    )
+
+
+def _settings(flags: Sequence[str]) -> dict[str, Any]:
+    """Settings as the owner reads them: texts, but for `none`, lists and tables."""
+    found: dict[str, Any] = {}
+    for flag in flags:
+        name, equals, text = flag.partition("=")
+        if not equals or not name.strip():
+            raise CommandError(
+                f"--set {flag}: not of the form NAME=VALUE",
+                hint="Example: --set max_msg_rate=5000",
+                code=ExitCode.USAGE,
+            )
+        found[name.strip()] = _value(text.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    if text[:1] in ("[", "{"):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text
 
 
 def _hash(text: str) -> int:

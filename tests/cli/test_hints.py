@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shedders.live.checks import FILTERED
 from statechannel.cli import hints
 from statechannel.cli.hints import hint_for
 from statechannel.core.commands import NotFound, Rejected, Undetermined
@@ -14,7 +15,9 @@ from statechannel.core.presence import Mode
 from statechannel.core.verdict import REJECTIONS, Verdict
 from tests.docs.blocks import command_options
 
-PACKAGE = Path(__file__).parents[2] / "statechannel"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "statechannel"
+PACKAGES = (PACKAGE, ROOT / "shedders")
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 # What stands where a word should: the words that it may become. Another expression fails the test until it is listed.
@@ -23,12 +26,13 @@ EXPRESSIONS = {
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
     "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
     "_word(waiter.why)": {"joining", "timed-out"},
+    "FILTERED": {FILTERED},
 }
 
 
 def _calls(name: str) -> Iterator[ast.Call]:
-    for file in sorted(PACKAGE.rglob("*.py")):
-        if file.relative_to(PACKAGE).parts[0] in ("sim", "demo"):
+    for file in sorted(file for package in PACKAGES for file in package.rglob("*.py")):
+        if file.is_relative_to(PACKAGE / "sim") or file.is_relative_to(PACKAGE / "demo"):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name and node.args:
