@@ -71,6 +71,8 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
         said = f", because: {before.why}" if before.why else ""
         say(f"note: {broker} is cordoned by {before.by or 'somebody'} already{said}; that stays as it is")
         return Cordoned(broker, made=False)
+    if drained_by(before) == drain:
+        return Cordoned(broker, made=False)
     text = f"drain {drain}: {why}" if why else f"drain {drain}"
     # What policies cannot be kept together then is for the drain itself to say, bundle by bundle.
     done = put(connection, key_of(broker), {}, by=by, why=text[:WHY_MAX], until_ms=None, force=True)

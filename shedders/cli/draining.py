@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from statechannel.cli.failures import CommandError
 from statechannel.cli.output import cell, say
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.commands import Done, NotFound, Outcome, Rejected
+from statechannel.kafka.errors import KafkaAdapterError
 
 ASK: Final = "drain"
 AGAIN_S: Final = 1.0
@@ -219,7 +221,9 @@ class _Watch:
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
             return
-        left = self._holdings.look()[self._wish.broker]
+        with suppress(KafkaAdapterError):  # the leader goes on; there is only nothing to show
+            self._holdings.look()
+        left = self._holdings.counts[self._wish.broker]
         self._total = max(self._total, left)
         by = f" ({leader} is at it)" if leader else " (no broker has taken it up yet)"
         self._bar.show(self._wish.broker, f"draining {self._wish.broker}{by}", self._total - left, max(1, self._total))

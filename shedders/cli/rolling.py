@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from statechannel.cli.output import say
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.commands import Done
 from statechannel.core.membership import Member
+from statechannel.kafka.errors import KafkaUnavailableError
 
 LOOK_S: Final = 1.0
 PLACE: Final = "{broker}"
@@ -225,7 +227,9 @@ class Restart:
     def _wait_back(self, name: str, before: str) -> Member:
         ends_s = time.monotonic() + self._wish.back_s
         while True:
-            member = read_registry(self._connection).members.alive.get(name)
+            member = None
+            with suppress(KafkaUnavailableError):  # it may be back before the time is up
+                member = read_registry(self._connection).members.alive.get(name)
             if member is not None and member.incarnation != before and member.accepting:
                 return member
             if time.monotonic() > ends_s:

@@ -20,7 +20,8 @@ from shedders.dry_run import Checked, Decision
 from shedders.errors import StrategyFailedError
 from shedders.live.cluster_now import cluster_now
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, shed_record
-from shedders.live.drain_plan import TICK_S, DrainPlan, Receivers, Step, TokenBucket, holdings
+from shedders.live.drain_limits import Receivers, TokenBucket
+from shedders.live.drain_plan import TICK_S, DrainPlan, Step, holdings
 from shedders.live.movers import Ended, Movers
 from shedders.placing import Pipeline
 from shedders.plan import Label, Left, Plan, Reason
@@ -39,6 +40,8 @@ STRATEGY = "drain"
 LEFT_TOLD_MAX = 100
 RATE_MAX = 10_000.0
 LEAST_WAIT_S = 0.05
+REST = 3.0
+"""So many times as long as a look took, at least, nobody looks again: a picture of a large channel costs."""
 
 
 @dataclass(slots=True)
@@ -151,8 +154,7 @@ class Drains:
 
     async def _drive(self, running: _Running, movers: Movers) -> Outcome:
         channel, clocks, plan = self._ports.channel, self._ports.clocks, running.plan
-        chosen = self._ports.chosen()
-        pipeline = Pipeline(chosen.pipeline.strategy, chosen.pipeline.settings)
+        pipeline: Pipeline | None = None
         while True:
             if channel.term != running.term:
                 return _not_leader()
@@ -166,6 +168,7 @@ class Drains:
             wait_s: float = TICK_S
             if self._is_cordoned(plan.broker):
                 running.steps += 1
+                pipeline = self._pipeline(pipeline)
                 cluster = cluster_now(picture, self._ports.known(), clocks.log_ms())
                 try:
                     step = plan.step(cluster, holding, pipeline, now_s)
@@ -177,17 +180,24 @@ class Drains:
                 wait_s = step.wait_s
             elif running.steps or now_s - running.began_s > self._settings().drain.cordon_wait_s:
                 return _not_cordoned(plan.broker, was=running.steps > 0)
-            await self._pause(running, wait_s)
+            await self._pause(running, wait_s, clocks.mono_s() - now_s)
 
-    async def _pause(self, running: _Running, wait_s: float) -> None:
-        """Until the next look; the end of a move calls for one at once."""
+    def _pipeline(self, before: Pipeline | None) -> Pipeline:
+        """One of this drain's own, as long as policies do not choose other strategies."""
+        wanted = self._ports.chosen().pipeline
+        if before is not None and before.strategy is wanted.strategy and before.settings is wanted.settings:
+            return before
+        return Pipeline(wanted.strategy, wanted.settings)
+
+    async def _pause(self, running: _Running, wait_s: float, took_s: float) -> None:
+        """Until the next look; the end of a move calls for one soon."""
         running.wake.clear()
         try:
             async with asyncio.timeout(wait_s):
                 await running.wake.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(LEAST_WAIT_S)
+        await asyncio.sleep(max(LEAST_WAIT_S, REST * took_s))
 
     def _carry_out(self, running: _Running, step: Step, picture: Picture, cluster: Cluster, movers: Movers) -> None:
         if not step.moves and not (step.ended and step.left):

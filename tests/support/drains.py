@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from shedders.cluster import Cluster, Policies
 from shedders.least_resource_usage import LeastResourceUsage
-from shedders.live.drain_plan import TICK_S, DrainPlan, DrainRules, Receivers, Step, TokenBucket
+from shedders.live.drain_limits import Receivers, TokenBucket
+from shedders.live.drain_plan import TICK_S, DrainPlan, DrainRules, Step
 from shedders.placing import Pipeline
 from shedders.plan import Move
 from tests.support import loads

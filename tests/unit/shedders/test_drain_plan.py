@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shedders.cluster import Bundle, Cluster, IsolationPolicy, Policies
-from shedders.live.drain_plan import FAILED, Receivers, TokenBucket, holdings
+from shedders.live.drain_limits import Receivers, TokenBucket
+from shedders.live.drain_plan import FAILED, holdings
 from shedders.placing import Pipeline
 from shedders.plan import Placed, Reason
 from statechannel.core.picture import BundleSeen, Picture
