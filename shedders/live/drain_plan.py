@@ -2,7 +2,7 @@
 
 Three things hold a drain back, each on its own: a rate (`drain_limits.TokenBucket`), the number of moves under way, and the
 receivers: each gets at most `ahead_max` bundles that its load report does not count yet, so that no broker is filled by figures
-of before. Filters and placement choose every destination. What nobody may take is left, and said why; nothing is left behind unsaid.
+of before. Filters and placement choose every destination. What nobody may take is left, and said why.
 """
 
 from __future__ import annotations

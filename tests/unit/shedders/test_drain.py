@@ -85,7 +85,7 @@ class Leader:
         )
         self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible")
         self.checks = Checks(ports)
-        self.asks = Asks(channel, None, None, None, dict, self.drains, self.checks)  # type: ignore[arg-type]
+        self.asks = Asks(None, None, self.drains, self.checks)  # type: ignore[arg-type]
 
     async def ask(self, ask: str = "drain", timeout_s: float = 20.0, operation: str = "01OP", **args: Any) -> Outcome:
         args = {"broker": "b1"} | args if ask == "drain" else args
