@@ -17,6 +17,7 @@ from shedders.cli.leader_ask import NO_EXTENSION, Found, Sent, Told, follow, may
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.cli.hints import hint_for
 from statechannel.cli.output import cell, say
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.commands import Done, NotFound, Outcome, Rejected
@@ -246,8 +247,7 @@ def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: T
         raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
     detail = outcome.detail if isinstance(outcome, Rejected) else outcome.why
     reason = str(outcome.reason) if isinstance(outcome, Rejected) else "not-found"
-    said, _, advice = detail.partition("; ")
-    hint = f"{advice[:1].upper()}{advice[1:]}." if advice else ""
+    said, hint = detail.partition("; ")[0], hint_for(outcome, operation=wish.drain)
     if reason == NO_EXTENSION:
         said, hint = (
             f"the leader {told.broker} runs no balancing extension",
