@@ -171,8 +171,8 @@ def _snapshot(name: str, base: Cluster) -> dict[str, Any]:
     del name
     with tempfile.TemporaryDirectory(prefix="statechannel-bench-") as folder:
         path = Path(folder) / "snapshot.json"
-        written = [_timed_ms(lambda: write_snapshot(snapshot_of(base), path)) / 1000 for _ in range(3)]
-        read = [_timed_ms(lambda: cluster_of(read_snapshot(path))) / 1000 for _ in range(3)]
+        written = [_timed_ms(lambda: write_snapshot(snapshot_of(base), path)) / 1000 for _ in range(2)]
+        read = [_timed_ms(lambda: cluster_of(read_snapshot(path))) / 1000 for _ in range(2)]
         mib = path.stat().st_size / 2**20
     notes = {"file_mib": mib, "resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     return {"rounds": {"write": written, "read": read}, "notes": notes}
