@@ -159,7 +159,9 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
         CommandError: It was refused, or did not end in time; says what to do.
     """
     under_way = newest(connection, wish.drain)
-    sent = under_way.sent if under_way is not None and under_way.open else None
+    # Another rate, or force, is said by another request of the same drain; who says nothing new only watches.
+    changes = wish.force or wish.rate_per_s is not None
+    sent = under_way.sent if under_way is not None and under_way.open and not changes else None
     cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
     bar.show(wish.broker, f"draining {wish.broker}", 0, 1)
     try:

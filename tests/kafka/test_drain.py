@@ -22,13 +22,13 @@ pytestmark = pytest.mark.slow
 
 NAMESPACE = "tenant/ns"
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
-WAIT_S = 90.0
+WAIT_S = 240.0
 FLAGS = (
-    "membership.interval_s=0.3",
-    "membership.expiry_s=4",
-    "safe_mode.after_s=2",
+    "membership.interval_s=0.5",
+    "membership.expiry_s=8",
+    "safe_mode.after_s=4",
     "leader.heartbeat_interval_s=0.3",
-    "kafka.session_timeout_ms=3000",
+    "kafka.session_timeout_ms=6000",
     "extensions.balancer.source=simulated",
     "extensions.balancer.load.measure_interval_s=0.3",
     "extensions.balancer.load.tick_s=0.1",
@@ -57,7 +57,7 @@ class Cluster:
         self.commands.append(begun)
         return begun
 
-    def end(self, begun: subprocess.Popen[str], code: int = 0, timeout_s: float = 2 * WAIT_S) -> tuple[Any, str]:
+    def end(self, begun: subprocess.Popen[str], code: int = 0, timeout_s: float = WAIT_S) -> tuple[Any, str]:
         out, err = begun.communicate(timeout=timeout_s)
         assert begun.returncode == code, f"{begun.returncode}\n{out}\n{err}\n{self.logs()}"
         assert "Traceback" not in err
@@ -179,11 +179,12 @@ def test_leader_is_killed_in_the_middle_and_the_command_too(cluster: Cluster) ->
     (third,) = {"b1", "b2", "b3"} - {leader, drained}
     cluster.create(16, drained)
 
-    first = cluster.begin("drain", drained, "--rate", "1/s")
+    first = cluster.begin("drain", drained, "--rate", "0.2/s")
     cluster.wait(lambda: list(cluster.owners().values()).count(drained) < 16)
     first.kill()
-    second = cluster.begin("drain", drained, "--rate", "1.5/s")
-    time.sleep(3)
+    second = cluster.begin("drain", drained, "--rate", "0.5/s")
+    before = list(cluster.owners().values()).count(drained)
+    cluster.wait(lambda: list(cluster.owners().values()).count(drained) < before)
     assert drained in cluster.owners().values(), "it was to be in the middle"
     cluster.kill(leader)
     found, err = cluster.end(second)
@@ -195,7 +196,7 @@ def test_leader_is_killed_in_the_middle_and_the_command_too(cluster: Cluster) ->
     ]
     cluster.wait(lambda: set(cluster.owners().values()) == {third})
     asked = [one for one in cluster("operation", "list")["operations"] if one["operation"] == found["operation"]]
-    assert [one["status"] for one in asked] == ["ended"], "one request, given to the new leader"
+    assert [one["status"] for one in asked] == ["ended"], "the first command's request was given to the new leader"
 
 
 def test_what_cannot_be_drained_is_told(cluster: Cluster) -> None:
