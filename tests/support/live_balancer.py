@@ -1,0 +1,302 @@
+"""What a balancer stands on, without a cluster: a channel, clocks and strategies that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleStats
+from loaddata.service import LoadSeen, TopSeen
+from loaddata.top_bundles import LocalBundle, TopBundle
+from loaddata.usage import ResourceUsage
+from shedders.budget import BudgetSettings
+from shedders.cluster import Cluster
+from shedders.filter_rules import FilterSettings
+from shedders.live.balancer import Balancer, Ports
+from shedders.live.chosen import Chosen
+from shedders.live.clocks import LiveClocks
+from shedders.live.cluster_now import Known
+from shedders.live.decision_record import DecisionRecord, Inputs, OutcomeRecord
+from shedders.live.metrics import BalancerMetrics
+from shedders.live.policy_standing import Standing
+from shedders.live.settings import BalancerSettings
+from shedders.placing import Pipeline
+from shedders.plan import Label, Move, Placed, Plan, Reason
+from shedders.split_settings import SplitSettings
+from shedders.strategy import StrategySettings
+from statechannel.core import commands
+from statechannel.core.commands import Command, Done, Outcome, Started
+from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
+from statechannel.core.states import State
+
+NS = "t/n"
+
+
+def key(number: int, namespace: str = NS) -> str:
+    """One of sixteen bundles of a namespace."""
+    return f"{namespace}/0x{number << 28:08x}_0x{min((number + 1) << 28, 0xFFFFFFFF):08x}"
+
+
+@dataclass
+class Clock:
+    """Time that the test turns on; sleeping in the loop does not."""
+
+    s: float = 100.0
+
+    def clocks(self) -> LiveClocks:
+        return LiveClocks(mono_s=lambda: self.s, log_ms=lambda: int(self.s * 1_000))
+
+
+class Ticket:
+    def __init__(self, end: asyncio.Future[Outcome]) -> None:
+        self._end = end
+
+    async def outcome(self, timeout_s: float) -> Outcome:
+        return await asyncio.shield(self._end)
+
+
+@dataclass
+class Channel:
+    """The channel as the balancer of one broker sees it.
+
+    Attributes:
+        bundles: Owner by name; None: nobody.
+        answer: What a command comes to; a future: it is `Started`, and that is its end.
+    """
+
+    broker: str = "b1"
+    term: int = 7
+    bundles: dict[str, str | None] = field(default_factory=dict)
+    brokers_: list[str] = field(default_factory=lambda: ["b1", "b2", "b3"])
+    mode: str = "normal"
+    current: bool = True
+    draining: bool = False
+    asked: list[Any] = field(default_factory=list)
+    answer: Callable[[Any], Outcome | asyncio.Future[Outcome] | Exception] = lambda command: Done(
+        command.operation, "transferred"
+    )
+    ends: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> Any:
+        return SimpleNamespace(broker=self.broker)
+
+    def picture(self) -> Picture:
+        return Picture(
+            self.broker,
+            self.term >= 0,
+            self.term,
+            self.mode,
+            self.current,
+            self.draining,
+            None,
+            [len(self.asked)],
+            [BrokerSeen(name, "i1", True, True, 0.1, {}) for name in self.brokers_],
+            [
+                BundleSeen(name, State.UNASSIGNED if owner is None else State.ASSIGNED, 3, owner, None, 3, 0, number)
+                for number, (name, owner) in enumerate(sorted(self.bundles.items()))
+            ],
+        )
+
+    def owners(self, namespace: str) -> dict[str, str]:
+        return {
+            name: owner
+            for name, owner in self.bundles.items()
+            if owner is not None and name.startswith(f"{namespace}/")
+        }
+
+    async def ask(self, command: Command) -> Outcome:
+        self.asked.append(command)
+        found = self.answer(command)
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, asyncio.Future):
+            operation: str = command.operation  # type: ignore[union-attr]
+            self.ends[operation] = found
+            return Started(operation, getattr(command, "name", ""), 0, 1)
+        if isinstance(found, Done) and isinstance(command, commands.Transfer):
+            self.bundles[command.name] = command.destination
+        if isinstance(found, Done) and isinstance(command, commands.Unload):
+            self.bundles[command.name] = None
+        return found
+
+    def ticket(self, operation: str) -> Ticket:
+        if operation not in self.ends:
+            self.ends[operation] = asyncio.get_running_loop().create_future()
+            self.ends[operation].set_result(commands.NotFound("no such operation"))
+        return Ticket(self.ends[operation])
+
+
+class Scripted:
+    """A shedding strategy that plans what the test says, and counts its decisions in its memory."""
+
+    name: ClassVar[str] = "scripted"
+    Settings: ClassVar[type[StrategySettings]] = StrategySettings
+
+    def __init__(self, plan: Callable[[Cluster, Mapping[str, Any]], Sequence[Move]]) -> None:
+        self._plan = plan
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        moves = self._plan(cluster, memory)
+        label, reason = (Label.SUCCESS, Reason.OVERLOADED) if moves else (Label.SKIP, Reason.HIT_COUNT)
+        found = {"decisions": memory.get("decisions", 0) + 1}
+        return Plan(self.name, label, reason, "as the test says", list(moves), [], {}, {}, found)
+
+
+class First:
+    """A placement that takes the first candidate, or raises."""
+
+    name: ClassVar[str] = "first"
+    Settings: ClassVar[type[StrategySettings]] = StrategySettings
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.nobody = False
+        self.asked = 0
+
+    def place(self, cluster: Any, bundle: Any, candidates: Any, booked: Any, memory: Any) -> Placed:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        if self.nobody:
+            return Placed(bundle.name, None, "no broker has reported")
+        return Placed(bundle.name, candidates[0], "the first", memory={"asked": memory.get("asked", 0) + 1})
+
+
+class Halves:
+    """A split algorithm that cuts in the middle, or what the test says."""
+
+    name: ClassVar[str] = "halves"
+    Settings: ClassVar[type[StrategySettings]] = StrategySettings
+
+    def positions(self, bundle: Any) -> Sequence[int]:
+        lower, upper = (int(one, 16) for one in bundle.name.rpartition("/")[2].split("_"))
+        return [(lower + upper) // 2]
+
+
+def load(usage: float = 0.5, rate: float = 100.0) -> BrokerLoad:
+    return BrokerLoad(
+        cpu=ResourceUsage(usage * 100, 100.0),
+        msg_rate_in=rate,
+        weighted_max_ema=usage,
+        updated_at_ms=1,
+        reported_at_ms=1,
+    )
+
+
+def stats(rate: float = 100.0) -> BundleStats:
+    return BundleStats(rate, rate, rate * 1024, rate * 1024, topics=4)
+
+
+def move(bundle: str, source: str, destination: str | None) -> Move:
+    return Move(bundle, source, destination, Reason.OVERLOADED, 1.0, "it is too much there")
+
+
+@dataclass
+class World:
+    """A balancer with all that it stands on."""
+
+    settings: BalancerSettings = field(
+        default_factory=lambda: BalancerSettings(
+            interval_s=60, settle_s=20, trigger_gap_s=5, budget=BudgetSettings(load_percent=100)
+        )
+    )
+    channel: Channel = field(default_factory=Channel)
+    clock: Clock = field(default_factory=Clock)
+    standing: Standing | None = field(default_factory=Standing)
+    plan: Callable[[Cluster, Mapping[str, Any]], Sequence[Move]] = lambda cluster, memory: []
+    placing: First = field(default_factory=First)
+    records: list[Any] = field(default_factory=list)
+    before: DecisionRecord | None = None
+    recalls: int = 0
+    recall_hook: Callable[[], None] = lambda: None
+    unusable: str | None = None
+    loads: dict[str, LoadSeen] = field(default_factory=dict)
+    tops: dict[str, TopSeen] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.metrics = BalancerMetrics("c", self.channel.broker)
+        filters = FilterSettings()
+        empty = StrategySettings()
+        self.chosen = Chosen(
+            "test",
+            {"shedding": "scripted", "placement": "first", "split": "halves"},
+            {
+                "shedding": empty,
+                "placement": empty,
+                "split": empty,
+                "filters": filters,
+                "splitting": SplitSettings(hit_threshold=0, max_topics=3),
+            },
+            lambda _: Scripted(self.plan),
+            Pipeline(self.placing, filters),
+            Pipeline(self.placing, filters),
+            Halves(),
+            SplitSettings(hit_threshold=0, max_topics=3),
+        )
+        channel: Any = self.channel
+        self.ports = Ports(
+            channel=channel,
+            standing=lambda: self.standing,
+            known=lambda: Known(loads=self.loads, tops=self.tops, policies=self.policies),
+            chosen=lambda: self.chosen,
+            inputs=lambda _: Inputs(channel={"0": 1}, policies=0),
+            write=self.records.append,
+            recall=self._recall,
+            metrics=self.metrics,
+            clocks=self.clock.clocks(),
+            unusable=lambda: self.unusable,
+        )
+        self.balancer = Balancer(self.ports, lambda: self.settings, manager=lambda: "extensible")
+
+    @property
+    def policies(self) -> Any:
+        return (self.standing or Standing()).policies
+
+    async def _recall(self) -> DecisionRecord | None:
+        self.recalls += 1
+        self.recall_hook()
+        return self.before
+
+    def change(self, **settings: Any) -> None:
+        """Other settings from now on, as a policy brings them."""
+        self.settings = self.settings.model_copy(update=settings)
+
+    def report(self, *names: str) -> None:
+        """These brokers report themselves, and what they serve, just now."""
+        for name in names or self.channel.brokers_:
+            mine = [one for one, owner in sorted(self.channel.bundles.items()) if owner == name]
+            self.loads[name] = LoadSeen(load(), 0.0, lapsed=False)
+            self.tops[name] = TopSeen([TopBundle(one, stats()) for one in mine], 0.0, lapsed=False)
+
+    async def cycle(self, later_s: float = 60.0) -> None:
+        """Let time go by, and whatever is due be done."""
+        self.balancer._follow_leadership(self.clock.s)
+        self.clock.s += later_s
+        trigger = await asyncio.wait_for(self.balancer._due(), 3)
+        await self.balancer._decide(trigger)
+        await settle()
+
+    @property
+    def decisions(self) -> list[DecisionRecord]:
+        return [one for one in self.records if isinstance(one, DecisionRecord)]
+
+    @property
+    def outcomes(self) -> list[OutcomeRecord]:
+        return [one for one in self.records if isinstance(one, OutcomeRecord)]
+
+
+def local(world: World, topics: int = 4) -> dict[str, LocalBundle]:
+    """What the broker of a world serves, as it measures it."""
+    mine = [name for name, owner in sorted(world.channel.bundles.items()) if owner == world.channel.broker]
+    return {name: LocalBundle(replace(stats(), topics=topics)) for name in mine}
+
+
+async def settle() -> None:
+    """Let tasks that have something to do do it."""
+    for _ in range(20):
+        await asyncio.sleep(0)

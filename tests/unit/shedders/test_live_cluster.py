@@ -1,0 +1,184 @@
+"""The cluster as strategies see it: from the channel's picture, reports and policies; and what has moved lately."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loaddata.bundle_load import BundleAverages, MessageAverage
+from loaddata.service import LoadSeen, TopSeen
+from loaddata.top_bundles import TopBundle
+from shedders.cluster import Policies, RecentMoves
+from shedders.live.cluster_now import Known, broker_now, cluster_now, why_left_alone
+from shedders.live.trail import REMEMBERED_MAX, RecentTrail
+from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
+from statechannel.core.states import State
+from statechannel.runtime.changes import Change
+from tests.support.live_balancer import key, load, stats
+
+PICTURE = Picture("b1", True, 7, "normal", True, False, None, [1], [], [])
+
+
+def seen(name: str = "b1", **info: Any) -> BrokerSeen:
+    return BrokerSeen(name, "i1", True, True, 0.1, info)
+
+
+def bundle(
+    number: int, state: State = State.ASSIGNED, owner: str | None = "b1", destination: str | None = None
+) -> BundleSeen:
+    return BundleSeen(key(number), state, 3, owner, destination, 3, 0, number)
+
+
+def top(*numbers: int, age_s: float = 1.0, rate: float = 100.0) -> TopSeen:
+    return TopSeen([TopBundle(key(number), stats(rate)) for number in numbers], age_s, lapsed=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, None),
+        ({"current": False}, "this broker has not caught up with the channel"),
+        ({"mode": "safe"}, "this broker is in safe mode"),
+        ({"draining": True}, "this broker is leaving"),
+        ({"repair_paused": "three vanished"}, "repair is paused: three vanished"),
+    ],
+)
+def test_when_everybody_is_left_alone(change: dict[str, Any], why: str | None) -> None:
+    assert why_left_alone(PICTURE._replace(**change)) == why
+    assert cluster_now(PICTURE._replace(**change), Known(), 5).safe == why
+
+
+def test_more_may_say_that_it_is_to_be_left_alone() -> None:
+    assert cluster_now(PICTURE, Known(safe="upgrade"), 5).safe == "upgrade"
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({}, {"manager": "extensible", "version": None, "domain": None, "web_address": None, "persistent": True}),
+        ({"software": "4.2.4", "persistent": False}, {"version": "4.2.4", "persistent": False}),
+        ({"software": 4, "properties": "none", "listeners": "none"}, {"version": None, "web_address": None}),
+        (
+            {"properties": {"failure-domain": "rack-1", "load-manager": "modular"}},
+            {"domain": "rack-1", "manager": "modular"},
+        ),
+        ({"properties": {"failure-domain": 7, "web-address": ""}}, {"domain": None, "web_address": None}),
+        ({"listeners": {"http": "http://h1:8080"}}, {"web_address": "h1:8080"}),
+        ({"listeners": {"http": "http://[half"}}, {"web_address": None}),
+        ({"listeners": {"http": 8080, "https": "https://h2:8443"}}, {"web_address": "h2:8443"}),
+        ({"listeners": {"http": "http://h1"}, "properties": {"web-address": "w:1"}}, {"web_address": "w:1"}),
+    ],
+)
+def test_nothing_that_a_broker_says_of_itself_is_taken_for_granted(info: Any, expected: dict[str, Any]) -> None:
+    found = broker_now(seen(**info), Known())
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert found.load is None
+
+
+def test_operators_stand_over_a_brokers_own_domain() -> None:
+    info = {"properties": {"failure-domain": "rack-1"}}
+    assert broker_now(seen(**info), Known(domains={"b1": "rack-9"})).domain == "rack-9"
+
+
+def test_a_report_comes_with_its_age_and_whether_it_has_lapsed() -> None:
+    found = broker_now(seen(), Known(loads={"b1": LoadSeen(load(0.7), 12.5, lapsed=True)}))
+    assert (found.load, found.load_age_s, found.load_lapsed) == (load(0.7), 12.5, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "owner", "in_flight", "arrived"),
+    [
+        (State.ASSIGNED, "b1", False, "b1"),
+        (State.UNASSIGNED, None, False, None),
+        (State.ASSIGNING, None, True, "b2"),
+        (State.RELEASING, "b1", True, "b2"),
+        (State.SPLITTING, "b1", True, "b1"),
+    ],
+)
+def test_who_serves_a_bundle_by_its_state(
+    state: State, owner: str | None, in_flight: bool, arrived: str | None
+) -> None:
+    on_its_way = "b2" if state in (State.ASSIGNING, State.RELEASING) else None
+    picture = PICTURE._replace(bundles=[bundle(0, state, owner, on_its_way)])
+    found = cluster_now(picture, Known(), 5).bundles[key(0)]
+    assert (found.owner, found.in_flight, found.stats) == (owner, in_flight, None)
+    later = cluster_now(picture, Known(), 5, arrived=True).bundles[key(0)]
+    assert (later.owner, later.in_flight) == (arrived, in_flight)
+
+
+def test_figures_are_those_of_the_newest_report_ranked_only_where_it_is_the_owners() -> None:
+    picture = PICTURE._replace(bundles=[bundle(number) for number in range(3)])
+    known = Known(tops={"b1": top(2, 0, age_s=9), "b2": top(2, age_s=1, rate=7)})
+    found = cluster_now(picture, known, 5).bundles
+    assert (found[key(0)].stats, found[key(0)].rank) == (stats(), 1)
+    assert (found[key(1)].stats, found[key(1)].rank) == (None, None)
+    assert (found[key(2)].stats, found[key(2)].rank) == (stats(7), None)  # b2's figures, and b1 serves it
+
+
+def test_reports_beyond_their_time_are_not_used() -> None:
+    picture = PICTURE._replace(bundles=[bundle(0)])
+    for age_s in (31.0, -1.0):
+        found = cluster_now(picture, Known(tops={"b1": top(0, age_s=age_s)}, top_ttl_s=30), 5)
+        assert found.bundles[key(0)].stats is None
+
+
+def test_quotas_stand_over_what_was_measured_and_are_known_of_bundles_that_nobody_measured() -> None:
+    quota = MessageAverage(1.0, 2.0, 3.0, 4.0, samples=1000)
+    picture = PICTURE._replace(bundles=[bundle(0), bundle(1)])
+    known = Known(tops={"b1": top(0)}, quotas={key(0): quota, key(1): quota})
+    found = cluster_now(picture, known, 5).bundles
+    assert found[key(0)].averages == found[key(1)].averages == BundleAverages(quota, quota)
+    assert (found[key(0)].stats, found[key(1)].stats) == (stats(), None)
+
+
+def test_policies_moves_and_time_are_handed_on() -> None:
+    policies, recent = Policies(pins={"t/n": "b1"}), RecentMoves({key(0): 5.0}, {})
+    found = cluster_now(PICTURE, Known(policies=policies, recent=recent), 99)
+    assert (found.policies, found.recent, found.now_ms) == (policies, recent, 99)
+
+
+# --- what has moved lately ------------------------------------------------------------------------------------------
+
+
+def change(number: int, from_: str | None, to: str | None, state: State = State.ASSIGNED) -> Change:
+    return Change(0, number, 1, key(number), state, 3, from_, to, "b1", "i1")
+
+
+def test_a_bundle_that_came_to_another_broker_is_remembered_for_a_while() -> None:
+    keep_s = 30.0
+    trail = RecentTrail(lambda: keep_s)
+    trail.changed(change(0, "b1", "b2"), 10.0)
+    trail.changed(change(1, "b2", "b3"), 20.0)
+    assert trail.recent(25.0) == RecentMoves({key(0): 15.0, key(1): 5.0}, {"b1": 15.0, "b2": 5.0, "b3": 5.0})
+    assert trail.recent(45.0) == RecentMoves({key(1): 25.0}, {"b2": 25.0, "b3": 25.0})
+    keep_s = 10.0
+    assert trail.recent(45.0) == RecentMoves({}, {})
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        change(0, None, "b1"),
+        change(0, "b1", "b1"),
+        change(0, "b1", None),
+        change(0, "b1", "b2", State.ASSIGNING),
+        change(0, "b1", "b2", State.RELEASING),
+    ],
+)
+def test_what_is_no_move(one: Change) -> None:
+    trail = RecentTrail(lambda: 30.0)
+    trail.changed(one, 10.0)
+    assert trail.recent(10.0) == RecentMoves({}, {})
+
+
+def test_the_trail_is_bounded_and_forgets_the_oldest() -> None:
+    trail = RecentTrail(lambda: 1e9)
+    one = change(0, "b1", "b2")
+    for number in range(REMEMBERED_MAX + 5):
+        trail.changed(replace(one, bundle=f"t/n/{number}"), float(number))
+    found = trail.recent(float(REMEMBERED_MAX + 5))
+    assert len(found.bundles) == REMEMBERED_MAX
+    assert "t/n/4" not in found.bundles
+    assert "t/n/5" in found.bundles
