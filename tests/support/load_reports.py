@@ -1,6 +1,7 @@
 """Reports and records of load topics, as tests write them."""
 
 from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
 from loaddata.report_record import (
     BrokerLoadReport,
     Header,
@@ -9,6 +10,7 @@ from loaddata.report_record import (
 )
 from loaddata.table_view import Arrival, Fate, LoadRecord, TableView, decoder
 from loaddata.tombstone import Tombstone
+from loaddata.top_bundles import TopBundle
 
 NOW_MS = 1_750_000_000_000
 DECODE = decoder(decode_broker_load)
@@ -33,3 +35,10 @@ def null(broker: str, offset: int, names: int | None, reason: str = "expired") -
 
 def read(view: TableView[BrokerLoadReport], one: LoadRecord, now_s: float = 0.0, wall_ms: int | None = None) -> Fate:
     return view.read(one, DECODE(one), Arrival(now_s, one.timestamp_ms, wall_ms))
+
+
+def top(name: str, rate: float) -> TopBundle:
+    """A bundle with so many messages a second, of a thousand bytes each."""
+    average = MessageAverage(rate, 0.0, rate * 1_000, 0.0, 10)
+    stats = BundleStats(rate, 0.0, rate * 1_000, 0.0, topics=4, consumers=3, producers=2)
+    return TopBundle(name, stats, BundleAverages(average, average))

@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
 from loaddata.channel_port import newest_changes
 from loaddata.ownership import OwnershipChange, change_of
 from loaddata.report_record import (
@@ -24,7 +23,6 @@ from loaddata.report_record import (
 from loaddata.service import LoadSeen, TopSeen
 from loaddata.table_view import Arrival, LoadRecord, TableView, decoder
 from loaddata.tombstone import Tombstone
-from loaddata.top_bundles import TopBundle
 from loaddata.usage import ResourceUsage
 from shedders.booked_moves import BookedMoves
 from shedders.cli.live_source import _brokers, _bundles, _Log, _unsound
@@ -60,6 +58,7 @@ from statechannel.core.membership import Membership
 from statechannel.core.picture import picture_of
 from tests.docs.tiny_log import START_MS, TinyLog
 from tests.support.decision_records import IDS, ChannelLog
+from tests.support.load_reports import top
 from tests.support.strategies import declared, install
 
 SHEDDERS = sorted(declared()[SHEDDING])
@@ -120,7 +119,7 @@ class Cluster:
         self.loads.append(
             LoadRecord(key, encode_broker_load(BrokerLoadReport(header, load)), (), len(self.loads), at_ms)
         )
-        found = [_top(name, rate) for name, rate in sorted(rates.items(), key=lambda one: one[1])]
+        found = [top(name, rate) for name, rate in sorted(rates.items(), key=lambda one: one[1])]
         self.tops.append(
             LoadRecord(key, encode_top_bundles(TopBundlesReport(header, found)), (), len(self.tops), at_ms)
         )
@@ -133,12 +132,6 @@ class Cluster:
         key = made_key(kind, name)
         raw = encode_policy(PolicyRecord(key, value, "me", written_at_ms=NOW_MS))
         self.book.take(self.book.position + 1, NOW_MS, key.encode(), raw)
-
-
-def _top(name: str, rate: float) -> TopBundle:
-    average = MessageAverage(rate, 0.0, rate * 1_000, 0.0, 10)
-    stats = BundleStats(rate, 0.0, rate * 1_000, 0.0, topics=4, consumers=3, producers=2)
-    return TopBundle(name, stats, BundleAverages(average, average))
 
 
 # --- the two ways -----------------------------------------------------------------------------------------------------
