@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ulid import ULID
-
 from shedders import registry
 from shedders.cluster import Bundle
-from shedders.cuts import algorithm_name, children, ends
+from shedders.cuts import algorithm_name, ends
 from shedders.errors import StrategyFailedError, UnknownStrategyError
-from shedders.live.splitting import TopicsOnDemand
+from shedders.live.splitting import TopicsOnDemand, unload_children
 from shedders.registry import StrategySettingsError
 from statechannel.core.bundle import even_bounds
-from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Split, Started, Unknown, Unload
+from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Split, Started, Unknown
 from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
@@ -114,14 +112,3 @@ class SplitAsks:
         if mine is None:
             return Bundle(name, owner, topics=topics)
         return Bundle(name, owner, stats=mine.stats, averages=mine.timed.averages, topics=topics)
-
-
-async def unload_children(channel: StateChannel, parent: str, positions: Sequence[int], timeout_s: float) -> None:
-    """Let the children of a split go, so that they are placed anew (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`)."""
-    owners = channel.owners(parent.rpartition("/")[0])
-    mine = channel.identity.broker
-    for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
-        operation = str(ULID())
-        outcome = await channel.ask(Unload(name, operation, timeout_s, f"child of a split of {parent}"))
-        if isinstance(outcome, Started | Unknown):
-            await channel.ticket(operation).outcome(timeout_s)

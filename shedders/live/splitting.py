@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shedders.live.balancer import Ports
     from shedders.live.settings import BalancerSettings
     from shedders.plan import SplitPlan
+    from statechannel.api import StateChannel
 
 _log = structlog.get_logger(__name__)
 
@@ -216,21 +217,7 @@ class Splitting:
             )
         )
         if result == "done" and ports.chosen().splitting.unload_children:
-            await self.unload_children(plan.bundle, plan.positions)
-
-    async def unload_children(self, parent: str, positions: Sequence[int]) -> None:
-        """Let the children go, so that they are placed anew (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`)."""
-        ports = self._ports
-        timeout_s = self._settings().move_timeout_s
-        namespace = parent.rpartition("/")[0]
-        mine = ports.channel.identity.broker
-        owners = ports.channel.owners(namespace)
-        for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
-            operation = str(ULID())
-            unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}"[:REASON_MAX])
-            result, told = await carried_out(ports.channel, unload, operation, timeout_s)
-            if result != "done":
-                _log.warning("child-not-unloaded", bundle=name, operation=operation, result=result, why=told)
+            await unload_children(ports.channel, plan.bundle, plan.positions, timeout_s)
 
     def _occasion(self, begun_s: float) -> Occasion:
         ports, memory = self._ports, self._memory
@@ -251,3 +238,17 @@ class Splitting:
             manager=self._manager(),
             took_ms=(ports.clocks.mono_s() - begun_s) * 1_000,
         )
+
+
+async def unload_children(channel: StateChannel, parent: str, positions: Sequence[int], timeout_s: float) -> None:
+    """Let the children of a split go, so that they are placed anew (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`).
+
+    What becomes of one does not keep the others: they are served where they are.
+    """
+    mine, owners = channel.identity.broker, channel.owners(parent.rpartition("/")[0])
+    for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
+        operation = str(ULID())
+        unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}"[:REASON_MAX])
+        result, told = await carried_out(channel, unload, operation, timeout_s)
+        if result != "done":
+            _log.warning("child-not-unloaded", bundle=name, operation=operation, result=result, why=told)
