@@ -79,10 +79,13 @@ class Cluster:
 
     def start(self, *names: str) -> None:
         for name in names:
-            command = [*COMMAND, "broker", "run", "--id", name, *self.place]
-            with (self.folder / f"{name}.log").open("ab") as log:
-                self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log)
+            self.spawn(name)
         self.wait(lambda: {one["broker"] for one in self.alive()} >= set(names))
+
+    def spawn(self, name: str) -> None:
+        command = [*COMMAND, "broker", "run", "--id", name, *self.place]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self, name: str) -> None:
         self.brokers[name].kill()
@@ -227,52 +230,53 @@ def test_what_cannot_be_drained_is_told(cluster: Cluster) -> None:
 def test_rolling_restart_goes_on_where_it_stopped(cluster: Cluster) -> None:
     cluster.start("b1", "b2")
     cluster.create(6, "b1")
-    before = {one["broker"]: one["incarnation"] for one in cluster.alive()}
     leader = cluster.leader()
-    (other,) = {"b1", "b2"} - {leader}
-    command = (
-        f"{sys.executable} -c 'import pathlib,sys; pathlib.Path(sys.argv[1]).touch()' {cluster.folder}/{{broker}}.again"
-    )
+    script = cluster.folder / "restart"
+    script.write_text(f"#!/bin/sh\ntest -e {cluster.folder}/refuse-$1 && exit 7\ntouch {cluster.folder}/$1.again\n")
+    script.chmod(0o755)
+    (cluster.folder / f"refuse-{leader}").touch()
     ended = threading.Event()
 
-    def restart_on_request(but: set[str]) -> None:
+    def restart_on_request() -> None:
         while not ended.wait(0.2):
             for path in cluster.folder.glob("*.again"):
-                if path.stem not in but:
-                    path.unlink()
-                    cluster.brokers[path.stem].terminate()
-                    cluster.brokers[path.stem].wait(60)
-                    cluster.start(path.stem)
+                path.unlink()
+                cluster.brokers[path.stem].terminate()
+                cluster.brokers[path.stem].wait(WAIT_S)
+                cluster.spawn(path.stem)
 
-    lame = threading.Thread(target=restart_on_request, args=({leader},))
-    lame.start()
+    restarter = threading.Thread(target=restart_on_request)
+    restarter.start()
     try:
-        began = cluster.begin("rolling-restart", "--command", command, "--back-within", "20")
-        _, err = cluster.end(began, code=4)
-        restart = err.split("rolling restart ")[1].split()[0]
-        assert f"{leader} has not come back within 20 s: it is still the process of before" in err
-        assert f"--operation {restart}" in err
+        roll(cluster, f"{script} {{broker}}", leader)
     finally:
         ended.set()
-        lame.join()
-    after = {one["broker"]: one["incarnation"] for one in cluster.alive()}
+        restarter.join()
+
+
+def roll(cluster: Cluster, command: str, leader: str) -> None:
+    (other,) = {"b1", "b2"} - {leader}
+    before = processes(cluster)
+    _, err = cluster.end(cluster.begin("rolling-restart", "--command", command), code=1)
+    restart = err.split("rolling restart ")[1].split()[0]
+    assert f"the command for {leader} ended with 7" in err
+    assert f"--operation {restart}" in err
+    after = processes(cluster)
     assert after[leader] == before[leader]
     assert after[other] != before[other], "the leader is last"
     assert [one["name"] for one in cluster("policy", "list", "--kind", "cordon")["policies"]] == [leader]
-    (cluster.folder / f"{leader}.again").unlink()
+    assert set(cluster.owners().values()) == {other}, "the leader was emptied"
+    (cluster.folder / f"refuse-{leader}").unlink()
 
-    ended.clear()
-    well = threading.Thread(target=restart_on_request, args=(set(),))
-    well.start()
-    try:
-        begun = cluster.begin("rolling-restart", "--command", command, "--operation", restart)
-        done, _ = cluster.end(begun)
-    finally:
-        ended.set()
-        well.join()
+    done, err = cluster.end(cluster.begin("rolling-restart", "--command", command, "--operation", restart))
+    assert f"{other} was restarted already" in err
     assert [one["broker"] for one in done["restarted"]] == [leader]
-    again = {one["broker"]: one["incarnation"] for one in cluster.alive()}
+    again = processes(cluster)
     assert again[other] == after[other]
     assert again[leader] != before[leader]
     assert cluster("policy", "list", "--kind", "cordon")["policies"] == []
-    assert set(cluster.owners().values()) <= {"b1", "b2"}
+    assert set(cluster.owners().values()) == {other}
+
+
+def processes(cluster: Cluster) -> dict[str, str]:
+    return {one["broker"]: one["incarnation"] for one in cluster.alive()}

@@ -1,0 +1,209 @@
+"""A rolling restart, with a cluster that is made up: whose turn it is, when it stops, and how it goes on."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shedders.cli import rolling
+from shedders.cli.draining import Drained, DrainWish
+from shedders.cli.leader_ask import Found, Sent, Told
+from shedders.cli.rolling import Restart, RestartWish, progressed
+from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_record import PolicyKey
+from shedders.live.policy_standing import Entry, Force, Standing
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.core.commands import Done
+from statechannel.core.membership import Member
+from statechannel.runtime.request_record import Asked, Request
+
+RESTART = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+class World:
+    """Brokers with their processes; a command restarts them unless the test wants otherwise."""
+
+    def __init__(self, *brokers: str) -> None:
+        self.processes = {name: f"{name}-1" for name in brokers}
+        self.leader = "b1"
+        self.cordons: dict[str, str] = {}
+        self.requests: list[Found] = []
+        self.done: list[str] = []
+        self.left = 0
+        self.stays: set[str] = set()
+        self.exit_code = 0
+
+    def drain(self, _: object, wish: DrainWish, __: object) -> Drained:
+        self.done.append(f"drain {wish.broker}")
+        self.cordons[wish.broker] = f"drain {wish.drain}: {wish.why}"
+        args = {"broker": wish.broker, "drain": wish.drain, **(wish.extra or {})}
+        request = Request(wish.drain, Asked.EXTENSION.value, 0, args, "me")
+        self.requests.append(Found(request, len(self.requests), None, open=False))
+        left = [{"bundle": "t/n/x", "why": "it is pinned"}][: self.left]
+        return Drained(wish, {"moved": 3, "left": left, "left_count": self.left}, "b2", "drained")
+
+    def command(self, words: list[str], **_: object) -> Any:
+        name = words[-1]
+        self.done.append(f"restart {name}")
+        if self.exit_code == 0 and name not in self.stays:
+            self.processes[name] = f"{name}-{int(self.processes.get(name, 'x-1')[-1]) + 1}"
+        return SimpleNamespace(returncode=self.exit_code)
+
+    def registry(self, _: object) -> Any:
+        info = {"phase": "caught-up", "accepting": True, "mode": "normal"}
+        alive = {name: Member(name, process, 0.0, 0, 0, info) for name, process in self.processes.items()}
+        return SimpleNamespace(members=SimpleNamespace(alive=alive, lost={}), leader=alive.get(self.leader))
+
+    def standing(self, _: object) -> Standing:
+        entries = [
+            Entry(PolicyKey(PolicyKind.CORDON, name), Force.IN_FORCE, 1, 1, {}, "me", why)
+            for name, why in self.cordons.items()
+        ]
+        return Standing(entries=tuple(entries))
+
+    def uncordon(self, _: object, broker: str, *, force: bool) -> None:
+        assert not force
+        self.done.append(f"uncordon {broker}")
+        del self.cordons[broker]
+
+    def run(self, *wanted: str, command: list[str] | None = None) -> list[dict[str, Any]]:
+        words = ["restart", "{broker}"] if command is None else command
+        wish = RestartWish(RESTART, words, back_s=0.05)
+        bar: Any = SimpleNamespace(show=lambda *_: None, drop=lambda _: None, hidden=nullcontext)
+        return Restart(None, wish, bar).run(wanted)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World("b1", "b2", "b3")
+    monkeypatch.setattr(rolling, "drain", made.drain)
+    monkeypatch.setattr(rolling, "read_registry", made.registry)
+    monkeypatch.setattr(rolling, "standing_of", made.standing)
+    monkeypatch.setattr(rolling, "uncordon", made.uncordon)
+    monkeypatch.setattr(rolling, "requests", lambda *_: iter(made.requests))
+    monkeypatch.setattr(rolling, "send", lambda *_: Sent("1", 0, 1.0))
+    monkeypatch.setattr(rolling, "follow", lambda *_: Told(Done("1", "fresh", {"late": []}), "b1"))
+    monkeypatch.setattr(rolling, "LOOK_S", 0.01)
+    monkeypatch.setattr(rolling.subprocess, "run", made.command)
+    return made
+
+
+def steps(*brokers: str) -> list[str]:
+    return [f"{step} {name}" for name in brokers for step in ("drain", "restart", "uncordon")]
+
+
+def test_one_after_the_other_the_leader_last(world: World) -> None:
+    told = world.run()
+    assert world.done == steps("b2", "b3", "b1")
+    assert [(one["broker"], one["before"], one["after"], one["moved"]) for one in told] == [
+        ("b2", "b2-1", "b2-2", 3),
+        ("b3", "b3-1", "b3-2", 3),
+        ("b1", "b1-1", "b1-2", 3),
+    ]
+    assert progressed(None, RESTART).brokers == ["b1", "b2", "b3"]  # type: ignore[arg-type]
+
+
+def test_only_those_that_are_named(world: World) -> None:
+    world.run("b3", "b1")
+    assert world.done == steps("b3", "b1")
+
+
+def test_an_unknown_one_is_refused_before_anything_is_done(world: World) -> None:
+    with pytest.raises(CommandError, match="no broker b9 is heard"):
+        world.run("b2", "b9")
+    assert world.done == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said", "code", "done"),
+    [
+        ({"left": 1}, "b2 cannot be emptied: b2 still has 1 bundles", ExitCode.REJECTED, ["drain b2"]),
+        ({"exit_code": 7}, "the command for b2 ended with 7: restart b2", ExitCode.FAILED, steps("b2")[:2]),
+        (
+            {"stays": {"b2"}},
+            "b2 has not come back within 0.05 s: it is still the process of before",
+            ExitCode.UNDETERMINED,
+            steps("b2")[:2],
+        ),
+    ],
+)
+def test_it_stops_at_the_first_trouble_and_goes_on_from_there(
+    world: World, trouble: dict[str, Any], said: str, code: ExitCode, done: list[str]
+) -> None:
+    for name, value in trouble.items():
+        setattr(world, name, value)
+    with pytest.raises(CommandError, match="the brokers after it were left alone") as told:
+        world.run()
+    assert str(told.value).startswith(said)
+    assert told.value.exit_code == code
+    assert f"--operation {RESTART}" in told.value.hint
+    assert world.done == done
+    assert list(world.cordons) == ["b2"], "it stays cordoned"
+
+    world.left, world.exit_code, world.stays = 0, 0, set()
+    world.done.clear()
+    world.run()
+    assert world.done == steps("b2", "b3", "b1")
+    assert world.cordons == {}
+
+
+def test_who_came_back_meanwhile_is_only_uncordoned(world: World) -> None:
+    world.stays = {"b2"}
+    with pytest.raises(CommandError):
+        world.run()
+    world.processes["b2"] = "b2-9"
+    world.done.clear()
+    world.run("b3")
+    assert world.done == ["uncordon b2", *steps("b3", "b1")], "it keeps to the brokers that it began with"
+
+
+def test_who_is_down_is_restarted_without_a_drain(world: World) -> None:
+    world.stays = {"b2"}
+    with pytest.raises(CommandError):
+        world.run()
+    del world.processes["b2"]
+    world.stays.clear()
+    world.done.clear()
+    world.run()
+    assert world.done == ["restart b2", "uncordon b2", *steps("b3", "b1")]
+
+
+def test_who_is_done_is_left_alone(world: World) -> None:
+    world.run()
+    world.done.clear()
+    assert world.run() == []
+    assert world.done == []
+
+
+def test_a_cordon_of_a_person_stays(world: World) -> None:
+    world.run("b2")
+    world.requests.clear()
+    world.cordons["b2"] = "disk"
+    real = world.drain
+
+    def keep(connection: object, wish: DrainWish, bar: object) -> Drained:
+        found = real(connection, wish, bar)
+        world.cordons["b2"] = "disk"
+        return found
+
+    rolling.drain = keep  # type: ignore[assignment]  # the fixture puts it back
+    world.done.clear()
+    world.run("b2")
+    assert world.done == ["drain b2", "restart b2"]
+    assert world.cordons == {"b2": "disk"}
+
+
+def test_a_leader_that_changes_is_still_the_last(world: World) -> None:
+    real = world.command
+
+    def moved(words: list[str], **given: object) -> Any:
+        world.leader = "b3"
+        return real(words, **given)
+
+    rolling.subprocess.run = moved  # type: ignore[assignment]  # the fixture puts it back
+    world.run()
+    assert world.done == steps("b2", "b1", "b3")
