@@ -29,6 +29,7 @@ FLAGS = (
     "safe_mode.after_s=4",
     "leader.heartbeat_interval_s=0.3",
     "kafka.session_timeout_ms=6000",
+    "kafka.command_timeout_s=60",
     "extensions.balancer.source=simulated",
     "extensions.balancer.load.measure_interval_s=0.3",
     "extensions.balancer.load.tick_s=0.1",
