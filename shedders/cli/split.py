@@ -29,11 +29,16 @@ PLAN = "plan"
 class PlanOrBundle(TyperGroup):
     """`split plan ...` is a command of its own; with anything else, `split` is the command that asks the brokers."""
 
+    @property
+    def otherwise(self) -> Any:
+        """The command that asks the brokers."""
+        return typer.main.get_command(split_app)
+
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the one or of the other."""
         if args[:1] == [PLAN]:
             return super().make_context(info_name, args, parent, **extra)
-        command = typer.main.get_command(split_app)
+        command = self.otherwise
         command.name = self.name
         command.epilog = "Which bundles should be split: `statechannel split plan --help`."
         return command.make_context(info_name, args, parent, **extra)

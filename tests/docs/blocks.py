@@ -186,7 +186,8 @@ def command_options() -> dict[str, set[str]]:
 
 
 def _collect_options(name: str, command: object, found: dict[str, set[str]]) -> None:
-    own = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    params = [*command.params, *getattr(getattr(command, "otherwise", None), "params", ())]
+    own = {option for one in params for option in (*one.opts, *one.secondary_opts)}
     found[name] = own | {"--help"}
     for part, one in getattr(command, "commands", {}).items():
         _collect_options(f"{name} {part}", one, found)
