@@ -47,6 +47,7 @@ from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy
 from shedders.live.policy_settings import balanced_by
 from shedders.live.policy_standing import Standing
 from shedders.live.policy_topic import PolicyTopics, open_policy_topic
+from shedders.live.renewal import Renewal
 from shedders.live.settings import NAME, BalancerSettings, configured
 from shedders.live.split_asks import SplitAsks
 from shedders.live.splitting import Splitting
@@ -139,6 +140,7 @@ class BalancerExtension:
         self._writer: DecisionWriter | None = None
         self._balancer: Balancer | None = None
         self._drains: Drains | None = None
+        self._renewal: Renewal | None = None
         self._metrics: BalancerMetrics | None = None
         self._chosen: Chosen = choose(self.settings, manager=self.settings.manager)
         self._chosen_for: tuple[object, ...] = _asked_for(Standing(), self.settings.manager)
@@ -271,6 +273,10 @@ class BalancerExtension:
                 manager=lambda: self.manager,
             )
             self._duties.begin("splitting", splitting.run)
+            self._renewal = Renewal(
+                channel.identity.broker, self._cool_down_s, self._loads.report_now, self._clocks.mono_s
+            )
+            self._duties.begin("renewing", self._renewal.run)
         self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager)
         asks = Asks(balancer, SplitAsks(channel, self._source, local), self._drains, Checks(ports))
         channel.answer_for(NAME, asks.answer)
@@ -335,8 +341,14 @@ class BalancerExtension:
         self._trail.changed(change, self._clocks.mono_s())
         if change.state in (State.ASSIGNING, State.ASSIGNED):
             self._placement.assigned(change.bundle)
+        if self._renewal is not None:
+            self._renewal.changed(change)
         if self._balancer is not None:
             self._balancer.changed(change)
+
+    def _cool_down_s(self) -> float | None:
+        found = getattr(self._chosen.settings["shedding"], "cool_down_s", None)
+        return found if isinstance(found, int | float) else None
 
     def _write(self, record: Any) -> None:
         if self._writer is not None:
