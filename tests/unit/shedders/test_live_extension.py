@@ -1,0 +1,309 @@
+"""The balancing extension put together: strategies by policy, what is reported, the watch, the end of a start that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from loaddata.broker_load import ResourceWeights
+from shedders.cluster import IsolationPolicy, Policies
+from shedders.live import extension
+from shedders.live.chosen import choose, laid_down
+from shedders.live.extension import BalancerExtension, make
+from shedders.live.policy_standing import Standing
+from shedders.live.renewal import Renewal
+from shedders.live.settings import BalancerSettings
+from shedders.profiles import UnknownProfileError
+from statechannel.core.states import State
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.runtime.changes import Change, ChangesError
+from statechannel.runtime.exits import ChannelStoppedError, Stopped
+from statechannel.settings import load
+from statechannel.settings.errors import SettingsError
+from tests.support.live_balancer import Clock, key, settle
+from tests.support.strategies import install
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+def made(**settings: Any) -> BalancerExtension:
+    return BalancerExtension(BalancerSettings(**settings))
+
+
+# --- chosen by settings and policies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides", "manager", "shedding"),
+    [
+        ({}, {}, "extensible", "transfer"),
+        ({}, {}, "modular", "threshold"),
+        ({"modular_profile": "production"}, {}, "modular", "uniform"),
+        ({"profile": "production"}, {}, "modular", "uniform"),
+        ({"profile": "production", "shedding": "avg"}, {}, "extensible", "avg"),
+        ({"profile": "production", "shedding": "avg"}, {"profile": "default"}, "extensible", "avg"),
+        ({}, {"shedding": "overload"}, "modular", "overload"),
+    ],
+)
+def test_policies_stand_over_settings_and_those_over_profiles(
+    settings: dict[str, Any], overrides: dict[str, Any], manager: str, shedding: str
+) -> None:
+    assert choose(BalancerSettings(**settings), overrides, manager=manager).names["shedding"] == shedding
+
+
+def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
+    own = BalancerSettings(strategies={"shedding": {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}})
+    standing = Standing(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
+    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=laid_down(standing))
+    shedding: Any = found.settings["shedding"]
+    assert (shedding.hit_threshold, shedding.cool_down_s, shedding.shed_with_policies) == (7, 9, True)
+    threshold: Any = choose(BalancerSettings(shedding="threshold"), common=laid_down(standing)).settings["shedding"]
+    assert threshold.cpu_weight == 4.0
+    named: Any = choose(own, {"shedding.transfer.shed_with_policies": False}, common=laid_down(standing))
+    assert named.settings["shedding"].shed_with_policies is False
+
+
+def test_parts_around_the_strategies_have_settings_too() -> None:
+    found = choose(BalancerSettings(), {"parts.filters.max_topics": 7, "parts.splitting.max_bundles": 3})
+    assert found.pipeline.settings.max_topics == found.placing.settings.max_topics == 7
+    assert found.splitting.max_bundles == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"intervall_s": 5}, "Did you mean `interval_s`"),
+        ({"interval_s": "often"}, r"extensions\.balancer\.interval_s"),
+        ({"load": {"ttl_s": 1}}, "ttl_s must be larger"),
+    ],
+)
+def test_settings_that_will_not_do_keep_the_broker_from_starting(values: dict[str, Any], text: str) -> None:
+    settings = load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+    with pytest.raises(SettingsError, match=text):
+        make(settings, values)
+    with pytest.raises(UnknownProfileError, match="produktion"):
+        make(settings, {"profile": "produktion"})
+
+
+# --- policies while it runs -----------------------------------------------------------------------------------------
+
+
+def test_a_change_of_policies_is_followed_and_taken_back() -> None:
+    found = made()
+    first = found._chosen
+    found._policies_changed(Standing(settings={"balancer.interval_s": 5, "shedding": "threshold"}))
+    assert (found.settings.interval_s, found._chosen.names["shedding"]) == (5, "threshold")
+    same = found._chosen
+    found._policies_changed(Standing(settings={"balancer.interval_s": 5, "shedding": "threshold"}, position=9))
+    assert found._chosen is same  # strategies keep their memory where nothing changes for them
+    found._policies_changed(Standing())
+    assert (found.settings.interval_s, found._chosen.names) == (60, first.names)
+    found._policies_changed(Standing(manager="modular"))
+    assert found._chosen.names["shedding"] == "threshold"
+    found._policies_changed(Standing(settings={"balancer.budget.moves": 3}))
+    assert found.settings.budget.moves == 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"shedding": "gone"}, {"balancer.interval_s": -1}, {"balancer.no_such": 1}, {"shedding.transfer.no_such": 1}],
+)
+def test_what_cannot_be_used_stops_moves_and_nothing_else(settings: dict[str, Any]) -> None:
+    found = made()
+    found._policies_changed(Standing(settings={"balancer.interval_s": 5}))
+    before = found._chosen
+    found._policies_changed(Standing(settings=settings))
+    assert found._unusable
+    assert "policies" in found._failing()
+    assert (found._chosen, found.settings.interval_s) == (before, 5)
+    found._policies_changed(Standing())
+    assert (found._unusable, found._failing()) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "configured", "kept"),
+    [(None, False, True), (None, True, False), (False, True, True), (True, False, False)],
+)
+def test_bundles_with_policies_are_told_of_as_the_policy_says_else_the_setting(
+    allowed: bool | None, configured: bool, kept: bool
+) -> None:
+    found = made(load={"top_with_policies": configured})
+    policies = Policies((IsolationPolicy("gold", ("t/gold",), ("b1",)),), anti_affinity={"t/apart": "g"})
+    standing = Standing(policies=policies, shed_with_policies=allowed)
+    found._follower = SimpleNamespace(standing=standing)  # type: ignore[assignment]
+    assert [found._has_policy(name) for name in ("t/gold", "t/apart", "t/plain")] == [kept, kept, False]
+    found._follower = SimpleNamespace(standing=None)  # type: ignore[assignment]
+    assert not found._has_policy("t/gold")
+
+
+def test_before_it_starts_nobody_is_placed() -> None:
+    found = made()
+    assert found.placement is not None
+    assert found.placement.choose(key(0), ["b1"], {}) is None
+    assert found.status()["placements"] == {"unread": 1}
+
+
+# --- the watch ------------------------------------------------------------------------------------------------------
+
+
+def change(number: int, from_: str | None, to: str | None, state: State = State.ASSIGNED) -> Change:
+    return Change(0, number, 1, key(number), state, 3, from_, to, "b1", "i1")
+
+
+async def test_a_watch_that_breaks_is_taken_up_again_at_once() -> None:
+    found = made()
+    watches: list[Any] = []
+
+    class Watch:
+        def __init__(self, *items: Any) -> None:
+            self.items = list(items)
+            self.closed = False
+
+        async def next(self) -> Any:
+            if isinstance(self.items[0], Exception):
+                raise self.items.pop(0)
+            return self.items.pop(0)
+
+        def close(self) -> None:
+            self.closed = True
+
+    scripts = [
+        Watch(change(0, "b1", "b2"), ChangesError("read anew")),
+        Watch(change(1, "b2", "b3"), ChannelStoppedError(Stopped("closed", "bye"))),
+    ]
+
+    def watch(limit: int) -> Watch:
+        watches.append(scripts[len(watches)])
+        return watches[-1]
+
+    found._channel = SimpleNamespace(watch=watch)  # type: ignore[assignment]
+    with pytest.raises(ChannelStoppedError):
+        await found._watch()
+    assert [one.closed for one in watches] == [True, True]
+    assert sorted(found._trail.recent(found._clocks.mono_s()).bundles) == [key(0), key(1)]
+
+
+# --- start and end --------------------------------------------------------------------------------------------------
+
+
+async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Part:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.log: list[str] = []
+            parts.append(self)
+
+        def start(self) -> None:
+            self.log.append("start")
+
+        async def close(self) -> None:
+            self.log.append("close")
+
+        @property
+        def standing(self) -> None:
+            return None
+
+    class Loads(Part):
+        async def start(self) -> None:  # type: ignore[override]
+            raise KafkaUnavailableError("away")
+
+    class Writer(Part):
+        def close(self, timeout_s: float) -> None:  # type: ignore[override]
+            self.log.append("close")
+
+    parts: list[Part] = []
+    monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
+    for name, part in (("DecisionWriter", Writer), ("PolicyFollower", Part), ("LoadService", Loads)):
+        monkeypatch.setattr(extension, name, part)
+    found = made()
+    settings = load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
+    channel: Any = SimpleNamespace(
+        access=(None, SimpleNamespace(channel="c")), settings=settings, identity=SimpleNamespace(broker="b1")
+    )
+    with pytest.raises(KafkaUnavailableError):
+        await found.start(channel)
+    await found.close()
+    assert [one.log for one in parts] == [["close"], ["start", "close"], ["close"]]
+
+
+async def test_closing_what_never_began_is_no_error() -> None:
+    await made().close()
+
+
+async def test_one_part_that_cannot_be_closed_does_not_keep_the_others() -> None:
+    found, closed = made(), []
+
+    async def broken() -> None:
+        raise OSError("no")
+
+    async def fine() -> None:
+        closed.append(True)
+
+    found._loads = SimpleNamespace(close=broken)  # type: ignore[assignment]
+    found._follower = SimpleNamespace(close=fine)  # type: ignore[assignment]
+    await found.close()
+    assert closed == [True]
+
+
+async def test_made_up_load_never_asks_the_channel_from_another_thread() -> None:
+    found = BalancerExtension(BalancerSettings(), simulated=True)
+    asked: list[int] = []
+
+    def serving() -> dict[str, int]:
+        asked.append(1)
+        return {key(0): 1}
+
+    found._channel = SimpleNamespace(serving=serving)  # type: ignore[assignment]
+    found._loop_thread = extension.threading.get_ident()
+    assert list(await asyncio.to_thread(found._serving)) == []
+    assert list(found._serving()) == [key(0)]
+    assert list(await asyncio.to_thread(found._serving)) == [key(0)]
+    assert len(asked) == 1
+    await settle()
+
+
+# --- once more after a move -----------------------------------------------------------------------------------------
+
+
+def test_a_broker_reports_once_more_when_it_has_cooled_down() -> None:
+    clock, told, cool_down_s = Clock(), [], 180.0
+    renewal = Renewal("b1", lambda: cool_down_s, told.append, lambda: clock.s)
+    renewal.look()
+    renewal.changed(change(0, "b1", "b2"))
+    clock.s += 100
+    renewal.changed(change(1, "b3", "b1"))
+    clock.s += 180
+    renewal.look()
+    assert told == []  # the leader saw the move later than it was written
+    clock.s += 5
+    renewal.look()
+    renewal.look()
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("one", [change(0, "b2", "b3"), change(0, "b1", "b1"), change(0, "b1", "b2", State.RELEASING)])
+def test_what_is_no_move_of_this_broker_is_no_reason_to_report(one: Change) -> None:
+    clock, told = Clock(), []
+    renewal = Renewal("b1", lambda: 1.0, told.append, lambda: clock.s)
+    renewal.changed(one)
+    clock.s += 100
+    renewal.look()
+    assert told == []
+
+
+def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
+    clock, told = Clock(), []
+    renewal = Renewal("b1", lambda: None, told.append, lambda: clock.s)
+    renewal.changed(change(0, "b1", "b2"))
+    clock.s += 100
+    renewal.look()
+    assert told == []
+    assert made(shedding="avg")._cool_down_s() is None
+    assert made()._cool_down_s() == 180
