@@ -1,0 +1,217 @@
+"""A cluster that balances itself: three broker processes with load that is made up, on a real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shedders.live.extension import BalancerExtension
+from shedders.live.settings import configured
+from statechannel.api import Owned, StateChannel
+from statechannel.settings import load
+from tests.support.broker_cluster import BrokerCluster, broker_cluster
+from tests.support.kafka_lanes import Kafka
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+NAMESPACE = "tenant/ns"
+BALANCER = {
+    "source": "simulated",
+    "interval_s": "2",
+    "trigger_gap_s": "0.5",
+    "settle_s": "4",
+    "splitting": "false",
+    "budget.load_percent": "100",
+    "load.measure_interval_s": "0.5",
+    "load.sample_interval_s": "0.5",
+    "load.tick_s": "0.1",
+    "load.settle_s": "0.5",
+    "load.top_interval_s": "0.5",
+    "load.history": "0.5",
+    "load.report_threshold_percent": "2",
+    "strategies.shedding.transfer.hit_threshold": "1",
+    "strategies.shedding.transfer.cool_down_s": "2",
+    "strategies.shedding.transfer.grace_s": "5",
+    "strategies.shedding.transfer.target_std": "0.12",
+}
+CALM = 4
+"""So many decisions in a row without a move, and it has settled."""
+
+
+@pytest.fixture
+def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[BrokerCluster]:
+    flags = [f"extensions.balancer.{name}={value}" for name, value in BALANCER.items()]
+    with broker_cluster(kafka, topic_prefix, tmp_path, flags) as found:
+        yield found
+
+
+def spread(decision: dict[str, Any]) -> float:
+    scores = decision["scores"].values()
+    return max(scores) - min(scores)
+
+
+def moves(decision: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that set out."""
+    return [one for one in decision["moves"] if one["operation"] is not None]
+
+
+def made(cluster: BrokerCluster) -> list[dict[str, Any]]:
+    """Decisions that were not skipped."""
+    return [one for one in cluster.decisions() if one["skipped"] is None]
+
+
+def test_generated_load_settles_and_why_answers_for_each_move(cluster: BrokerCluster) -> None:
+    cluster.start("b1", "b2", "b3")
+    bundles = cluster.create(NAMESPACE, 12, "b1")
+
+    def settled() -> bool:
+        found = made(cluster)
+        first = next((one for one in found if moves(one)), None)
+        if first is None or any(map(moves, found[-CALM:])):
+            return False
+        return 2 * spread(found[-1]) < spread(first)
+
+    cluster.wait(settled, 400)
+    found = made(cluster)
+    owners = cluster.owners()
+    assert set(owners) == set(bundles)
+    assert set(owners.values()) == {"b1", "b2", "b3"}
+
+    told = {(one["id"], move["bundle"]): move for one in found for move in moves(one)}
+    ends = {key: move["result"] for key, move in told.items()}
+    assert set(ends.values()) == {"done"}, ends
+    for name in {bundle for _, bundle in told}:
+        answer = cluster("why", name)
+        assert answer["owner"] == owners[name]
+        said = {step["decision"] for step in answer["steps"] if step["decision"] is not None}
+        assert {decision for decision, bundle in told if bundle == name} <= said
+    left = next(name for name in bundles if owners[name] == "b1")
+    assert cluster("why-not", left)["verdicts"]
+
+
+def test_a_killed_leaders_balancing_goes_on_with_its_memory(cluster: BrokerCluster) -> None:
+    """It counts how often in a row brokers were too far apart; nothing moves before that is often enough."""
+    cluster.start("b1", "b2", "b3", extra=["extensions.balancer.strategies.shedding.transfer.hit_threshold=10000"])
+    cluster.create(NAMESPACE, 12, "b1")
+    leader = cluster.leader()
+
+    def counted(least: int, by: set[str]) -> list[dict[str, Any]]:
+        return [one for one in made(cluster) if one["leader"] in by and (hits(one) or 0) >= least]
+
+    cluster.wait(lambda: bool(counted(3, {leader})))
+    cluster.kill(leader)
+    last = hits(made(cluster)[-1]) or 0
+    others = {"b1", "b2", "b3"} - {leader}
+    cluster.wait(lambda: bool([one for one in made(cluster) if one["leader"] in others]))
+    first = next(one for one in made(cluster) if one["leader"] in others)
+    assert (first["trigger"], first["cycle"]) == ("new-leader", 1)
+    if leader != "b1":  # else the bundles were given to the others by the repair, and are not too far apart any more
+        assert (hits(first) or 0) > last
+    cluster("policy", "set", "setting", "shedding.transfer.hit_threshold", "0")
+    cluster("policy", "set", "setting", "shedding.transfer.target_std", "0.01")
+    cluster.wait(lambda: any(one["leader"] in others and moves(one) for one in made(cluster)))
+
+
+def hits(decision: dict[str, Any]) -> int | None:
+    memory = decision["memory"]
+    return None if memory is None else memory.get("hits")
+
+
+def test_policies_are_obeyed_within_moments(cluster: BrokerCluster) -> None:
+    cluster.start("b1", "b2", "b3", extra=["extensions.balancer.interval_s=3600"])
+    cluster("policy", "set", "shedding", "off", "--why", "sale")
+    bundles = cluster.create(NAMESPACE, 12, "b1")
+    cluster("policy", "set", "exclude", "another/one")  # any change of policies asks for a decision
+    cluster.wait(lambda: any(one["skipped"] == "shedding-off" for one in cluster.decisions()))
+    assert all("sale" in one["why"] for one in cluster.decisions() if one["skipped"] == "shedding-off")
+    assert set(cluster.owners().values()) == {"b1"}
+
+    cluster("policy", "set", "pin", bundles[0], "b1")
+    cluster("policy", "set", "setting", "balancer.interval_s", "1")
+    cluster("policy", "set", "shedding", "on")
+    cluster.wait(lambda: len(set(cluster.owners().values())) == 3)
+    assert cluster.owners()[bundles[0]] == "b1"
+
+    cluster("policy", "set", "pin", bundles[0], "b3")
+    cluster("unload", bundles[0], "--timeout", "60")
+    assert cluster("lookup", bundles[0], "--timeout", "60")["broker"] == "b3"
+    cluster("policy", "set", "shedding", "off", "--why", "enough")
+    cluster.wait(lambda: cluster.decisions()[-1]["skipped"] == "shedding-off")
+    count = len([move for one in made(cluster) for move in moves(one)])
+    seen = len(cluster.decisions())
+    cluster.wait(lambda: len(cluster.decisions()) >= seen + 3)
+    assert len([move for one in made(cluster) for move in moves(one)]) == count
+
+
+async def test_the_manager_is_switched_under_load_and_every_lookup_is_answered(cluster: BrokerCluster) -> None:
+    await asyncio.to_thread(cluster.start, "b1", "b2", "b3")
+    await asyncio.to_thread(cluster.create, NAMESPACE, 8, "b2")
+    async with _member(cluster) as channel:
+        bundles = list(channel.owners(NAMESPACE))
+        stop = asyncio.Event()
+        load = asyncio.create_task(_unload_and_look_up(channel, bundles, stop))
+        try:
+            for manager in ("modular", "extensible", "modular"):
+                await asyncio.to_thread(cluster, "policy", "set", "manager", manager)
+                asked = _asked(channel)
+                async with asyncio.timeout(240):
+                    while _manager(channel) != manager or (manager == "modular" and _asked(channel) <= asked):  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+            await asyncio.to_thread(cluster, "policy", "delete", "manager")
+        finally:
+            stop.set()
+        answers = await load
+        assert answers
+        assert all(isinstance(one, Owned) for one in answers), [one for one in answers if not isinstance(one, Owned)]
+        for bundle in bundles:
+            assert isinstance(await channel.lookup(bundle, 60), Owned)
+        status = channel.status()["extensions"]["balancer"]
+        assert status["placements"]["asked"] > 0
+        assert status["failing"] == {}
+    owners = await asyncio.to_thread(cluster.owners)
+    assert None not in owners.values()
+    assert set(owners) == set(bundles)
+
+
+def _member(cluster: BrokerCluster) -> Any:
+    """A fourth broker, in this process, that does not lead and is asked for bundles."""
+    values: dict[str, Any] = {}
+    for name, value in {**BALANCER, "balancing": "false"}.items():
+        *path, field = name.split(".")
+        target = values
+        for part in path:
+            target = target.setdefault(part, {})
+        target[field] = value
+    return StateChannel.open(
+        load(flags=[*cluster.flags, f"kafka.bootstrap_servers={cluster.bootstrap}", f"channel.name={cluster.channel}"]),
+        broker="b4",
+        join_timeout_s=120,
+        extensions=[BalancerExtension(configured(values), simulated=True)],
+    )
+
+
+async def _unload_and_look_up(channel: StateChannel, bundles: list[str], stop: asyncio.Event) -> list[Any]:
+    answers = []
+    for bundle in cycle(bundles):
+        if stop.is_set():
+            break
+        await (await channel.unload(bundle)).outcome(60)
+        answers.append(await channel.lookup(bundle, 60))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stop.wait()
+    return answers
+
+
+def _asked(channel: StateChannel) -> int:
+    return int(channel.status()["extensions"]["balancer"]["placements"].get("asked", 0))
+
+
+def _manager(channel: StateChannel) -> str:
+    return str(channel.status()["extensions"]["balancer"]["manager"])

@@ -1,0 +1,119 @@
+"""A channel of its own with broker processes of the command line, and the commands to talk to it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from statechannel.cli.main import app
+from tests.support.kafka_lanes import Kafka
+
+COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
+WAIT_S = 240.0
+QUICK = (
+    "membership.interval_s=0.5",
+    "membership.expiry_s=8",
+    "safe_mode.after_s=4",
+    "leader.heartbeat_interval_s=0.3",
+    "kafka.session_timeout_ms=6000",
+    "kafka.command_timeout_s=90",
+)
+"""Times short enough for tests, long enough for a busy machine."""
+
+
+class BrokerCluster:
+    """See the module.
+
+    Args:
+        flags: Settings of brokers and commands, as `--set` takes them.
+    """
+
+    def __init__(self, kafka: Kafka, channel: str, folder: Path, flags: Sequence[str] = ()) -> None:
+        self.bootstrap, self.channel, self.flags = kafka.bootstrap_servers, channel, (*QUICK, *flags)
+        self.place = ["--bootstrap-servers", kafka.bootstrap_servers, "--channel", channel]
+        self.place += [part for flag in self.flags for part in ("--set", flag)]
+        self.folder = folder
+        self.brokers: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __call__(self, *args: str, code: int = 0) -> Any:
+        """A command, in this process, which is quicker; only one at a time."""
+        result = CliRunner().invoke(app, [*args, *self.place, "--output", "json"])
+        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}\n{self.logs()}"
+        assert "Traceback" not in result.stderr
+        return json.loads(result.stdout) if result.stdout else None
+
+    def start(self, *names: str, extra: Sequence[str] = ()) -> None:
+        """Start broker processes, and wait until they take bundles."""
+        more = [part for flag in extra for part in ("--set", flag)]
+        for name in names:
+            command = [*COMMAND, "broker", "run", "--id", name, *self.place, *more]
+            with (self.folder / f"{name}.log").open("ab") as log:
+                self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log)
+        self.wait(lambda: {one["broker"] for one in self.alive()} >= set(names))
+
+    def kill(self, name: str) -> None:
+        self.brokers[name].kill()
+        self.brokers[name].wait(10)
+
+    def alive(self) -> list[dict[str, Any]]:
+        return [one for one in self("brokers")["brokers"] if one["accepting"]]
+
+    def leader(self) -> str:
+        found: list[str] = []
+
+        def known() -> bool:
+            found[:] = [one["broker"] for one in self.alive() if one["leading"]]
+            return len(found) == 1
+
+        self.wait(known)
+        return found[0]
+
+    def create(self, namespace: str, bundles: int, broker: str) -> list[str]:
+        """A namespace whose bundles all come to one broker; nothing keeps them there."""
+        self("policy", "set", "pin", namespace, broker)
+        self("namespace", "create", namespace, "--bundles", str(bundles), "--timeout", "60")
+        names = [name for name in self.owners() if name.startswith(f"{namespace}/")]
+        time.sleep(1.0)  # every broker has read of the pin by then
+        for name in names:
+            self("lookup", name, "--timeout", "60")
+        assert {self.owners()[name] for name in names} == {broker}
+        self("policy", "delete", "pin", namespace)
+        return names
+
+    def owners(self) -> dict[str, str | None]:
+        return {one["bundle"]: one["owner"] for one in self("bundles")["bundles"]}
+
+    def decisions(self, subject: str = "shed") -> list[dict[str, Any]]:
+        """The decisions of the last hour, the oldest first."""
+        return [one for one in self("decisions")["decisions"] if one["subject"] == subject]
+
+    def wait(self, done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+        ends_s = time.monotonic() + timeout_s
+        while not done():
+            assert time.monotonic() < ends_s, self.logs()
+            time.sleep(0.3)
+
+    def logs(self) -> dict[str, str]:
+        return {path.name: path.read_text()[-3_000:] for path in self.folder.glob("*.log")}
+
+
+@contextmanager
+def broker_cluster(kafka: Kafka, channel: str, folder: Path, flags: Sequence[str] = ()) -> Iterator[BrokerCluster]:
+    """A cluster without brokers; those that are started are ended with it."""
+    made = BrokerCluster(kafka, channel, folder, flags)
+    made("init")
+    try:
+        yield made
+    finally:
+        for process in made.brokers.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
