@@ -7,6 +7,8 @@ import pytest
 
 from statechannel.embedded import BrokerOptions, BrokerStartError, KafkaServer, PortInUseError, ports
 from statechannel.embedded.layout import (
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
     BrokerRecord,
     Layout,
     read_record,
@@ -36,6 +38,24 @@ def test_cleaner_is_not_hurried_unless_asked(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     write_configuration(layout, port=1, controller_port=2, options=BrokerOptions())
     assert "log.cleaner.backoff.ms" not in properties(layout.server_properties)
+
+
+def test_a_busy_machine_does_not_fence_its_only_node(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    write_configuration(layout, port=1, controller_port=2, options=BrokerOptions())
+    written = properties(layout.server_properties)
+    assert (written["broker.session.timeout.ms"], written["broker.heartbeat.interval.ms"]) == ("6000", "500")
+    assert SESSION_TIMEOUT_MS >= 10 * HEARTBEAT_INTERVAL_MS
+
+
+def test_a_killed_broker_leaves_no_clean_mark(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert not layout.killed, "there was none"
+    layout.log_dir.mkdir()
+    layout.meta_properties.touch()
+    assert layout.killed
+    layout.clean_mark.touch()
+    assert not layout.killed
 
 
 def test_record_round_trip(tmp_path: Path) -> None:
