@@ -15,6 +15,7 @@ import pytest
 from click.testing import Result
 
 from statechannel.cli import live_log, registry
+from statechannel.embedded import KafkaServer
 from tests.support.kafka_lanes import Kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -250,6 +251,23 @@ def test_watching(cluster: Cluster) -> None:
     assert [line["state"] for line in lines] == ["Active", "Assigning", "Assigned"]
     assert lines[0].keys() == documented("watch")
     assert (watching.returncode, rest) == (0, "")
+
+
+def test_watching_outlives_kafka_and_says_so(own_kafka: KafkaServer, topic_prefix: str) -> None:
+    common = ["--bootstrap-servers", own_kafka.bootstrap_servers, "--channel", topic_prefix]
+    subprocess.run([*COMMAND, "init", *common], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    with subprocess.Popen([*COMMAND, "watch", *common], stderr=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stderr is not None
+            assert "caught-up" in watching.stderr.readline()
+            own_kafka.kill()
+            begun_s = time.monotonic()
+            assert "does not answer" in watching.stderr.readline()
+            assert time.monotonic() - begun_s < 15
+            own_kafka.start()
+            assert "answers again" in watching.stderr.readline()
+        finally:
+            watching.terminate()
 
 
 def test_kafka_is_away(run: Callable[..., Result], closed_port: int) -> None:
