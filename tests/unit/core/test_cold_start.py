@@ -89,6 +89,25 @@ def test_a_mark_counts_that_no_word_of_others_came_before():
     assert not alone.engine.caught_up
 
 
+def test_a_late_copy_of_an_old_mark_is_void_for_one_who_joined_since():
+    """Of all heartbeats only the newest is left in a cleaned log; it is enough, whoever wrote it (simulator, seed 10563)."""
+    alone = LoneEngine(CLEANED, first=1)
+    alone.hear("b")
+    alone.run(3)
+    alone.put(b"!heartbeat", heartbeat("b-1", len(alone.channel) - 1))
+    assert alone.engine.caught_up
+    alone.put(KEY, mark("b-1", 0))
+    assert alone.engine.caught_up
+    assert alone.restarts == 0
+
+
+def test_its_own_late_heartbeat_ends_a_cold_start_as_well():
+    alone = in_a_cold_start()
+    alone.put(b"!heartbeat", heartbeat("a-1", 1))
+    assert alone.restarts == 1
+    assert not alone.engine.cold_start.running
+
+
 def test_of_two_marks_the_first_counts():
     """Two that think they lead take what they read for the truth at the same time."""
     alone = in_a_cold_start()
