@@ -200,7 +200,9 @@ class Host:
         self._calm.end(keep=False)
         self._driver.stop()
         self._beat_until(time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S)
-        if stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
+        if stopped.reason == "id-in-use" and not self._caught_up.is_set():
+            _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)  # whoever opens it gets it as an error
+        elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
             _tell(stopped)
         self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
 
