@@ -157,6 +157,7 @@ class KafkaServer:
         _send(running.terminate)
         # Java ends with status 143 after SIGTERM; the mark in the log folder tells a clean stop.
         if process.wait_gone(running, self._options.stop_timeout_s):
+            process.wait_unlocked(self._layout)
             return self._layout.clean_mark.exists()
         self.kill()
         return False
@@ -172,6 +173,7 @@ class KafkaServer:
                 f"the broker (pid {running.pid}) survived signal 9",
                 hint="it probably hangs in a disk operation; look at the disk of the data folder",
             )
+        process.wait_unlocked(self._layout)
 
     def restart(self, *, say: Say = lambda _: None) -> None:
         """Stop the broker if it runs and start it on the same port and data."""

@@ -1,6 +1,7 @@
 """The files that a start writes, and the record it leaves."""
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from statechannel.embedded.layout import (
     write_configuration,
     write_record,
 )
+from statechannel.embedded.process import is_locked, take_lock, wait_unlocked
 
 
 def properties(path: Path) -> dict[str, str]:
@@ -56,6 +58,16 @@ def test_a_killed_broker_leaves_no_clean_mark(tmp_path: Path) -> None:
     assert layout.killed
     layout.clean_mark.touch()
     assert not layout.killed
+
+
+def test_whoever_stops_a_broker_waits_for_its_lock(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    lock = take_lock(layout)
+    holder = threading.Timer(0.3, lock.close)
+    holder.start()
+    wait_unlocked(layout)
+    assert not is_locked(layout)
+    holder.join()
 
 
 def test_record_round_trip(tmp_path: Path) -> None:
