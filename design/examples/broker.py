@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002, D101, D102, D103
-"""A broker in thirty lines: owns bundles, serves their topics, hands them over. Run: python broker.py b1 HOST:PORT."""
+"""A broker in thirty lines: owns bundles, serves their topics, hands them over. Run: python broker.py ex1 HOST:PORT."""
 
 import asyncio
 import signal

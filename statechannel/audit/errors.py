@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
+from pathlib import Path
 
 from statechannel.errors import StateChannelError
 
@@ -28,6 +30,17 @@ class ExportFileError(StateChannelError):
             exit_code=AuditExitCode.BAD_EXPORT,
         )
         self.line = line
+
+
+def unwritable(path: Path, error: OSError) -> ExportFileError:
+    """The error of a file that cannot be written, with what fits its cause."""
+    if not path.parent.is_dir():
+        hint = f"There is no folder {path.parent}: make it, or choose another."
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "Make room on the disk, or choose a file on another one."
+    else:
+        hint = "Choose a file that you may write."
+    return ExportFileError(f"{path} cannot be written: {error.strerror}.", hint=hint)
 
 
 class AuditQuestionError(StateChannelError):

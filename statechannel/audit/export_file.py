@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, overload
 
-from statechannel.audit.errors import ExportFileError
+from statechannel.audit.errors import ExportFileError, unwritable
 from statechannel.audit.export_line import (
     BadLine,
     ExportHeader,
@@ -182,9 +182,7 @@ def write_export(
             file.write(line)
         scratch.replace(path)
     except OSError as error:
-        raise ExportFileError(
-            f"{path} cannot be written: {error.strerror}.", hint="Choose another file, or make room on the disk."
-        ) from error
+        raise unwritable(path, error) from error
     finally:
         scratch.unlink(missing_ok=True)
     return ended

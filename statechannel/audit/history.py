@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,22 @@ class History:
 
     def __init__(self, name: str) -> None:
         self._parts, self.title = _meant(name)
+        self._is_topic = self.title != name
         self.lines: list[HistoryLine] = []
+
+    def is_named(self, records: Iterable[RecordRead]) -> bool:
+        """Whether any of these records is about what was asked for: a bundle by its own key or among the children of another."""
+        wanted = self._parts
+        prefix = wanted.namespace.encode()
+        child = b"" if wanted.is_namespace or self._is_topic else range_name(wanted.lower, wanted.upper).encode()
+        for record in records:
+            if record.key is None or not record.key.startswith(prefix):
+                continue
+            parts = parse_key(record.key)
+            if parts is not None and parts.namespace == wanted.namespace:
+                if not child or parts == wanted or child in (record.value or b""):
+                    return True
+        return False
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""

@@ -26,7 +26,9 @@ class Cause(StrEnum):
 
     TRANSFER = "transfer"
     UNLOAD = "unload"
-    OWNER_LOST = "owner-lost"  # a repair record says which owner was lost, and when it was last heard
+    OWNER_LOST = (
+        "owner-lost"  # a repair record says which owner was gone, killed or left too late, and when it was last heard
+    )
     REPAIR = "repair"  # forced, and the record does not say who was lost
     BEFORE_LOG = "before-log"  # it began before the first record judged
 
@@ -248,7 +250,7 @@ def repair_reason(record: Record) -> str:
     """What a forced record says of itself."""
     lost = lost_of(record)
     what = f"repaired by {record.broker}"
-    return what if lost is None else f"{lost.broker} was lost, {what}"
+    return what if lost is None else f"{lost.broker} was gone, {what}"
 
 
 def gap_fields(gap: Gap) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from statechannel.audit.errors import ExportFileError
+from statechannel.audit.errors import unwritable
 from statechannel.audit.export_line import text_or_base64
 from statechannel.core.inputs import RecordRead
 from statechannel.core.view import Judgement
@@ -49,8 +49,6 @@ def verdict_file(path: Path) -> Iterator[Observe]:
             yield observe
         scratch.replace(path)
     except OSError as error:
-        raise ExportFileError(
-            f"{path} cannot be written: {error.strerror}.", hint="Choose another file, or make room on the disk."
-        ) from error
+        raise unwritable(path, error) from error
     finally:
         scratch.unlink(missing_ok=True)

@@ -18,6 +18,8 @@ from statechannel.audit.races import LostRaces, race_counts
 from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS, Read, audit_export
 from statechannel.audit.story import Gaps, gap_fields
 from statechannel.cli import audit_tables
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
 from statechannel.cli.options import (
     BootstrapServers,
     Channel,
@@ -57,7 +59,9 @@ def audit(
             "--history", metavar="BUNDLE|TOPIC", help="Also every record that concerned it; a namespace: all of it."
         ),
     ] = None,
-    gaps: Annotated[bool, typer.Option("--gaps", help="Also the gaps in service, in JSON too.")] = False,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="List the gaps in service; a table only counts them else.")
+    ] = False,
     races: Annotated[
         bool, typer.Option("--races", help="Also who was rejected in favour of whom, in JSON too.")
     ] = False,
@@ -89,11 +93,23 @@ def audit(
             observers=observers,
             progress=told,
         )
+        if history is not None and found_history is not None:
+            _require_named(history, found_history, export)
         past = None if moment is None or not table else _past(moment, export)
     if table:
-        audit_tables.show(answer, found_gaps.all(), found_races, found_history, past)
+        wanted = audit_tables.Wanted(gaps=gaps, races=races or history is None, history=found_history)
+        audit_tables.show(answer, found_gaps.all(), found_races, wanted, past)
     else:
         print_json(answer | _extra(found_gaps if gaps else None, found_races if races else None, found_history))
+
+
+def _require_named(name: str, history: History, export: ExportFile) -> None:
+    if not any(history.is_named(records) for records in export.partitions.values()):
+        raise CommandError(
+            f"no record of the log is about {name}",
+            hint="Check the name; `statechannel namespace list` has the namespaces, `statechannel bundles` the live bundles.",
+            code=ExitCode.NOT_FOUND,
+        )
 
 
 def _past(as_of: AsOf, export: ExportFile) -> audit_tables.Past:

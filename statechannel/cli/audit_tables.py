@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.text import Text
+
 from statechannel.audit.as_of import AsOf, Cut
 from statechannel.audit.history import History, short_range
 from statechannel.audit.races import LostRaces, race_counts
@@ -32,10 +34,53 @@ class Past:
         yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for.
+
+    Attributes:
+        gaps: All of them, not only their number.
+        races: Who was rejected in favour of whom.
+        history: If there is one, it is told without the tables about the whole log.
+    """
+
+    gaps: bool
+    races: bool
+    history: History | None
+
+
 def show(
-    answer: dict[str, Any], gaps: Sequence[Gap], races: LostRaces, history: History | None, past: Past | None = None
+    answer: dict[str, Any], gaps: Sequence[Gap], races: LostRaces, wanted: Wanted, past: Past | None = None
 ) -> None:
-    """Print everything."""
+    """Print what was asked for."""
+    if wanted.history is None:
+        _whole(answer, past)
+    else:
+        about = ("read", "tentative", "as of", "last offsets", "end offsets", "digest")
+        facts = [(what, value) for what, value in _facts(answer, past) if what in about or what.startswith("stopped")]
+        stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
+    if wanted.races and races.counts:
+        _blank()
+        print_table(
+            ("reason", "written by", "accepted instead of", "proposals"),
+            [(race["reason"], race["writer"], race["winner"], race["count"]) for race in race_counts(races)],
+            title="Who was rejected, and whose record stood in the way",
+        )
+    if wanted.gaps:
+        _blank()
+        _gaps(gaps)
+    elif wanted.history is None:
+        _blank()
+        open_ = sum(gap.length_ms is None for gap in gaps)
+        stdout().print(
+            f"gaps in service: {len(gaps)}" + (f", of which {open_} open; --gaps lists them" if gaps else "")
+        )
+    if wanted.history is not None:
+        _blank()
+        _history(wanted.history)
+
+
+def _whole(answer: dict[str, Any], past: Past | None) -> None:
     print_table(("what", "value"), _facts(answer, past))
     _blank()
     print_table(
@@ -43,13 +88,6 @@ def show(
         [(reason, count, MEANING[Verdict(reason)]) for reason, count in answer["rejected"].items()],
         empty="no record was rejected",
     )
-    if races.counts:
-        _blank()
-        print_table(
-            ("reason", "written by", "accepted instead of", "proposals"),
-            [(race["reason"], race["writer"], race["winner"], race["count"]) for race in race_counts(races)],
-            title="Who was rejected, and whose record stood in the way",
-        )
     _blank()
     print_table(
         ("owner", "bundles"),
@@ -62,11 +100,6 @@ def show(
             ("key in debt", "since offset", "newest offset", "highest version"),
             [(d["key"], d["since_offset"], d["newest_offset"], d["highest_version"]) for d in answer["debts"]],
         )
-    _blank()
-    _gaps(gaps)
-    if history is not None:
-        _blank()
-        _history(history)
 
 
 def _facts(answer: dict[str, Any], past: Past | None) -> Iterator[tuple[str, object]]:

@@ -77,10 +77,20 @@ def _settings(
 def _running(settings: Settings) -> str:
     folder = embedded_folder(settings)
     found = status(folder)
-    if found.state is not BrokerState.RUNNING or found.bootstrap_servers is None:
-        raise CommandError(
-            f"no Kafka address is given, and no embedded Kafka runs in {folder}",
-            hint="Start one with `statechannel kafka up`, or give --bootstrap-servers HOST:PORT.",
-            code=ExitCode.KAFKA_AWAY,
-        )
-    return found.bootstrap_servers
+    address = found.bootstrap_servers
+    if found.state is BrokerState.RUNNING and address is not None:
+        return address
+    start = "Start it"
+    if found.state is BrokerState.STARTING:
+        what, start = "the embedded Kafka is starting", "Wait for it"
+    elif address is None:
+        what, start = f"no Kafka address is given, and no embedded Kafka runs in {folder}", "Start one"
+    elif found.state is BrokerState.CRASHED:
+        what = f"the embedded Kafka of {address} ended unexpectedly; its log is {found.log_path}"
+    else:
+        what = f"the embedded Kafka of {address} is stopped"
+    raise CommandError(
+        what,
+        hint=f"{start} with `statechannel kafka up`, or give --bootstrap-servers HOST:PORT.",
+        code=ExitCode.KAFKA_AWAY,
+    )

@@ -25,7 +25,7 @@ def demo(
     own_ms: Annotated[int, typer.Option("--own-ms", min=0, max=5_000, help="What preparing a bundle takes.")] = 300,
     release_ms: Annotated[int, typer.Option("--release-ms", min=0, max=5_000, help="What letting go takes.")] = 50,
 ) -> None:
-    """Start Kafka and three brokers, move and split bundles, lose a broker, and audit it all; about a minute."""
+    """Start Kafka and brokers, move and split bundles, lose a broker, audit it all; about a minute on an idle machine."""
     with _terminated_as_interrupted():
         broken = run_demo(Cluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep)
     if broken:

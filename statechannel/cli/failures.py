@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.output import begin_output, print_failure
 from statechannel.errors import StateChannelError
 
 # Typer exports only some of the exceptions that it raises; this is the base of all that mean wrong usage.
@@ -25,35 +26,45 @@ class CommandError(StateChannelError):
         super().__init__(message, hint=hint, exit_code=int(code))
 
 
-def guarded(run: Callable[[], Any], *, debug: bool) -> int:
-    """Run a command and turn however it ends into an exit code and, if it failed, into lines on standard error."""
+def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
+    """Run a command and turn however it ends into an exit code and, if it failed, into lines on standard error.
+
+    Args:
+        json: A failure is a JSON document on standard output as well, unless the command has printed one.
+    """
+    begin_output()
+
+    def failed(message: str, hint: str, code: int) -> int:
+        message = message.removesuffix(".")
+        if json:
+            try:
+                print_failure(message, hint, code)
+            except BrokenPipeError:
+                _silence_stdout()
+        _tell(message, hint)
+        return code
+
     try:
         result = run()
     except typer.Exit as done:
         return done.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        _tell("interrupted", "")
-        return ExitCode.INTERRUPTED
+        return failed("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         _silence_stdout()
         return ExitCode.OK
     except StateChannelError as error:
         _trace(debug)
-        _tell(str(error), error.hint)
-        return error.exit_code
+        return failed(str(error), error.hint, error.exit_code)
     except _USAGE_BASE as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stderr.write(f"{error}\n")
-        else:
-            _tell(*_usage(error))
-        return ExitCode.USAGE
+            return ExitCode.USAGE
+        return failed(*_usage(error), ExitCode.USAGE)
     except Exception as error:  # the last stand before the user
         _trace(debug)
-        _tell(
-            f"{type(error).__name__}: {error}",
-            "This is a bug. Run again with `statechannel --debug ...` and report it.",
-        )
-        return ExitCode.BUG
+        hint = "This is a bug. Run again with `statechannel --debug ...` and report it."
+        return failed(f"{type(error).__name__}: {error}", hint, ExitCode.BUG)
     return result if isinstance(result, int) else ExitCode.OK
 
 
@@ -64,8 +75,6 @@ def _usage(error: Any) -> tuple[str, str]:
 
 
 def _tell(message: str, hint: str) -> None:
-    if message[-1:] == ".":
-        message = message[:-1]
     sys.stderr.write(f"error: {message}\n")
     if hint:
         sys.stderr.write(f"hint: {hint}\n")

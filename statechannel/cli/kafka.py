@@ -68,7 +68,9 @@ def status(
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
     found = broker_status(embedded_folder(settings))
     _show(found, output, {})
-    if found.state is BrokerState.STOPPED:
+    if found.state is BrokerState.CRASHED:
+        say(f"it ended unexpectedly; {found.log_path} tells more, `statechannel kafka up` starts it again")
+    if found.state in (BrokerState.STOPPED, BrokerState.CRASHED):
         raise typer.Exit(ExitCode.KAFKA_AWAY)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statechannel.cli.connection import Connection
 from statechannel.cli.output import say
 from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.kafka.tail import PartitionTail
 
 TOLD_AFTER_S = 2.0
+BEAT_S = 0.5
 _WORDS = "Kafka did not answer"
 
 
@@ -51,6 +54,35 @@ def naming_address(connection: Connection) -> Iterator[None]:
             hint="Start one here with `statechannel kafka up`, or check the address: --bootstrap-servers, "
             "setting kafka.bootstrap_servers.",
         ) from error
+
+
+class Pulse:
+    """For a command without end: says on standard error when Kafka stops answering, and when it is back.
+
+    Args:
+        tail: Any reader of the command; asked every `BEAT_S`, and waited for so long.
+    """
+
+    def __init__(self, connection: Connection, tail: PartitionTail) -> None:
+        self._address = connection.client.bootstrap_servers
+        self._tail = tail
+        self._answered_s = self._asked_s = time.monotonic()
+        self._told = False
+
+    def beat(self) -> None:
+        """To be called again and again."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s < BEAT_S:
+            return
+        answers = self._tail.answers(BEAT_S)
+        self._asked_s = time.monotonic()
+        if answers:
+            if self._told:
+                say(f"Kafka at {self._address} answers again, after {self._asked_s - self._answered_s:.0f} s")
+            self._answered_s, self._told = self._asked_s, False
+        elif not self._told and self._asked_s - self._answered_s >= TOLD_AFTER_S:
+            self._told = True
+            say(f"Kafka at {self._address} does not answer; what comes is shown when it does again (Ctrl-C ends this)")
 
 
 def _tell(connection: Connection) -> None:

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -76,7 +77,13 @@ class LazyCommands(TyperGroup):
 
         if not standalone_mode:
             return run()
-        sys.exit(guarded(run, debug="--debug" in given))
+        sys.exit(guarded(run, debug="--debug" in given, json=_wants_json(given)))
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    """Whether JSON is asked for, also where the rest of the line is wrong."""
+    words = list(given)
+    return "--output=json" in words or ("--output", "json") in pairwise(words)
 
 
 def _registered() -> dict[str, metadata.EntryPoint]:

@@ -24,6 +24,10 @@ _WAITING_SHOWN_AFTER_S = 1.0
 _CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd")
 
 
+_printed = False
+"""Whether this run of the command has printed a document."""
+
+
 class Output(StrEnum):
     """For whom a result is written."""
 
@@ -49,13 +53,31 @@ def _console(stream: Any) -> Console:
 
 def print_json(value: object) -> None:
     """One JSON document."""
+    _note_printed()
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
 
 
 def print_json_line(value: object) -> None:
     """One line of JSON, at once: for streams."""
+    _note_printed()
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
     sys.stdout.flush()
+
+
+def _note_printed(*, printed: bool = True) -> None:
+    global _printed  # noqa: PLW0603 - one run, one standard output
+    _printed = printed
+
+
+def begin_output() -> None:
+    """A run of the command begins: nothing is printed yet."""
+    _note_printed(printed=False)
+
+
+def print_failure(message: str, hint: str, code: int) -> None:
+    """The JSON document of a run that failed, unless it has printed one already."""
+    if not _printed:
+        print_json_line({"error": message, "hint": hint, "exit_code": code})
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:

@@ -17,6 +17,7 @@ from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, print_table, stdout
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.inputs import RecordRead
+from statechannel.core.states import State
 from statechannel.core.view import Judgement
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -86,6 +87,8 @@ def _status(connection: Connection, views: LogViews, registry: Registry, times: 
             for part, newest_ms in zip(views.parts, views.newest_ms, strict=True)
         ],
         "bundles": len(views.live()),
+        "assigned": sum(key.state is State.ASSIGNED for key in views.live()),
+        "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in views.live()),
         "orphans": _orphans(views, registry),
         "debts": _debts(views, times, at_ms),
         "in_flight": _in_flight(views, times, at_ms),
@@ -139,8 +142,9 @@ def _show(found: dict[str, Any]) -> None:
     rows = [
         ("channel", f"{found['channel']} at {found['bootstrap_servers']}"),
         ("leader", found["leader"] or "none is heard"),
-        ("bundles", f"{found['bundles']} ({found['orphans']} with an owner that is not heard)"),
+        ("bundles", f"{found['bundles']}: {found['assigned']} assigned, {found['unassigned']} unassigned"),
         ("in flight", len(found["in_flight"])),
+        ("owner not heard", found["orphans"]),
         ("debts", f"{len(found['debts'])}" + ("" if oldest is None else f", the oldest {duration(oldest)} old")),
     ]
     if found["tentative"]:

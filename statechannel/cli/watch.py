@@ -13,6 +13,7 @@ from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.cli.kafka_wait import Pulse
 from statechannel.cli.live_log import describe_topic, open_tail
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json_line, say, stdout
@@ -84,7 +85,7 @@ class _Watched:
     """One partition: read to its end as a joining broker does, then followed."""
 
     def __init__(self, connection: Connection, tail: PartitionTail, partition: int, partitions: int) -> None:
-        self._tail = tail
+        self.tail = tail
         self._partition = partition
         self._replica = Replica(
             partition,
@@ -117,15 +118,15 @@ class _Watched:
             batches.close()
 
     def _open(self) -> None:
-        span = self._tail.span()
+        span = self.tail.span()
         replica = self._replica
         replica.opened(time.monotonic(), span.low, span.end)
-        for record in self._tail.records(span):
+        for record in self.tail.records(span):
             replica.read(time.monotonic(), record)
             if replica.phase is Phase.START_OVER:
                 return
         replica.reached(time.monotonic(), span.end)
-        self._batches = self._tail.follow(span.end)
+        self._batches = self.tail.follow(span.end)
         self._tell()
 
     def _tell(self) -> None:
@@ -159,7 +160,9 @@ def _judged(connection: Connection, ends_s: float | None) -> Generator[HistoryLi
         ]
         for partition in watched:
             stack.callback(partition.close)  # before its reader's connections go
+        pulse = Pulse(connection, watched[0].tail)
         while ends_s is None or time.monotonic() < ends_s:
+            pulse.beat()
             for partition in watched:
                 for record, judgement in partition.next():
                     yield history_line(record, judgement)

@@ -57,16 +57,17 @@ from statechannel.core.placement import FewestBundles, Placement
 from statechannel.core.presence import Mode, Presence
 from statechannel.core.proposals import Proposals
 from statechannel.core.reactions import Reactions
+from statechannel.core.record import Kind
 from statechannel.core.repair import Repair
 from statechannel.core.replica import Phase, Replica
 from statechannel.core.shutdown import Departure
-from statechannel.core.states import Action, State
 from statechannel.core.status import status_of
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from statechannel.core.record import Record
     from statechannel.core.view import Judgement
 
 TICK_INTERVAL_S = 0.2
@@ -377,9 +378,10 @@ class Engine:
             for record in records[:taken]:
                 if record.key is not None and record.key[:1] == b"!":
                     self._control_read(record)
-        for record in records[taken:]:
-            if self.stopped is None:
-                self._record_read(record)
+        with self.lookups.held_back():  # nobody is answered from the middle of what was read
+            for record in records[taken:]:
+                if self.stopped is None:
+                    self._record_read(record)
 
     def _record_read(self, event: RecordRead) -> None:
         if event.topic is not Topic.CHANNEL:
@@ -417,22 +419,25 @@ class Engine:
         self.counts[verdict] += 1
         if record is None or key is None:
             return
-        if record.incarnation == self.identity.incarnation and record.broker == self.identity.broker:
+        # Before it is settled which history counts, only a cold start's own asserts are looked at; `joined` does the rest.
+        settled = self.judges(replica.partition)
+        own = record.incarnation == self.identity.incarnation and record.broker == self.identity.broker
+        if own and (settled or record.kind is Kind.ASSERT):
             self.proposals.read_back(event, judgement)
         if verdict is not Verdict.ACCEPTED:
             return
-        if record.from_ is not None and not record.forced:
-            declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
-            gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
-            if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
-                self.lookups.declined(key.name, record.from_)
+        if settled:
+            self._accepted(event, record, key)
+        self.emit("record.accepted", record=record, read=event)
+
+    def _accepted(self, event: RecordRead, record: Record, key: KeyState) -> None:
+        self.lookups.accepted(record, key)
         self.operations.accepted(record, key, event.partition, event.offset)
         self.reactions.moved(record.state, key)
-        self.reactions.state_changed(replica.view, key)
+        self.reactions.state_changed(self.replicas[event.partition].view, key)
         if self.draining:
             self.departure.go_on()
         self.lookups.recheck(key.name)
-        self.emit("record.accepted", record=record, read=event)
 
     def start_over(self, partition: int, why: str) -> None:
         """Join a partition again from its beginning."""

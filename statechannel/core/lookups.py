@@ -6,6 +6,8 @@ upstream `getOwnerAsync`, which redirects to a destination before it serves.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +20,7 @@ from statechannel.core.states import Action, Flow, State
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.keys import KeyState
+    from statechannel.core.record import Record
 
 PATIENCE_RETRIES = 4
 
@@ -52,6 +55,7 @@ class Lookups:
         self._count = 0
         self._assigning: dict[str, Chosen] = {}
         self._decliners: dict[str, dict[str, float]] = {}
+        self._later: set[str] | None = None
 
     def look_up(self, token: int, command: Lookup) -> None:
         """Answer now, or as soon as the channel says more."""
@@ -176,15 +180,38 @@ class Lookups:
                     load[chosen.broker] = load.get(chosen.broker, 0) + 1
         return load
 
-    def declined(self, name: str, broker: str) -> None:
-        """A broker could not serve this bundle: placement leaves it out for a while."""
+    def accepted(self, record: Record, key: KeyState) -> None:
+        """A broker that could not serve a bundle is left out by its placement for a while."""
+        if record.from_ is None or record.forced:
+            return
+        declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
+        gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
+        if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
+            self._declined(key.name, record.from_)
+
+    def _declined(self, name: str, broker: str) -> None:
         until_s = self._engine.now.mono_s + self._engine.config.decline_memory_s
         self._decliners.setdefault(name, {})[broker] = until_s
 
     # --- when to look again -----------------------------------------------------------------------------------------
 
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Meanwhile nobody is answered; afterwards all are who might have been."""
+        later: set[str] = set()
+        self._later = later
+        try:
+            yield
+        finally:
+            self._later = None
+        for name in sorted(later):
+            self.recheck(name)
+
     def recheck(self, name: str) -> None:
         """The state of this bundle changed."""
+        if self._later is not None:
+            self._later.add(name)
+            return
         waiters = self._waiting.pop(name, None)
         if waiters:
             self._count -= len(waiters)

@@ -133,6 +133,7 @@ class Operations:
     def seed(self, view: View) -> None:
         """After a lenient join: what the newest record of each key says of its operation."""
         for key in view.existing():
+            self._seen_to_end(key)
             room = len(self.known) < self._engine.config.operations_max
             of_deletion = key.flow == Flow.NAMESPACE and not key.is_namespace
             if key.operation is None or key.operation in self.known or key.derived or of_deletion or not room:
@@ -147,6 +148,17 @@ class Operations:
             else:
                 operation.status, operation.result = _ending(operation.flow, key.state, key.from_)
             self.known[key.operation] = operation
+
+    def _seen_to_end(self, key: KeyState) -> None:
+        """An operation that was running when the view was left may have ended meanwhile."""
+        known = self.known.get(key.operation or "")
+        if known is None or known.status != RUNNING or known.name != key.name or key.state is None:
+            return
+        known.state, known.changed_offset = key.state, key.offset
+        if key.state not in IN_FLIGHT:
+            self._current.pop(key.name, None)
+            status, result = _ending(known.flow, key.state, key.from_)
+            self._end(known.id, status, result, key.offset)
 
     def _end(self, operation_id: str, status: str, result: str, offset: int) -> None:
         operation = self.known.get(operation_id)

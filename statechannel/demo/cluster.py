@@ -18,7 +18,7 @@ import orjson
 
 from statechannel.demo.errors import DemoError
 from statechannel.demo.plane import PROTOCOL
-from statechannel.embedded import EmbeddedKafkaError, KafkaServer
+from statechannel.embedded import BrokerState, EmbeddedKafkaError, KafkaServer, status
 from statechannel.settings.names import OTHER_VARIABLES
 from statechannel.settings.tree import ENV_PREFIX
 
@@ -28,6 +28,9 @@ COMMAND_S = 60.0
 FIRST_START_S = 600.0
 """Kafka's start, where its jars have to be fetched first."""
 END_S = 20.0
+FOLDER_PREFIX = "statechannel-demo-"
+FOLDERS_KEPT = 5
+"""Folders of earlier runs that stay where a run failed or was told to keep its cluster: each takes some 40 MB."""
 _POLL_S = 0.05
 
 
@@ -65,6 +68,13 @@ class Ran:
     code: int
     stdout: str
     stderr: str
+
+    @property
+    def error(self) -> str:
+        """What it says went wrong. Its hint is left out: it is for somebody who has a Kafka to take care of."""
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("hint: ")]
+        told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return "; ".join(told or lines[-3:]) or "it said nothing"
 
     def json(self) -> dict[str, Any]:
         """What it printed as JSON.
@@ -113,13 +123,19 @@ class Cluster:
 
     @classmethod
     def make(cls, *, own_ms: int, release_ms: int) -> Cluster:
-        """A cluster in a temporary folder of its own; nothing runs yet."""
-        return cls(Path(tempfile.mkdtemp(prefix="statechannel-demo-")), own_ms, release_ms)
+        """A cluster in a temporary folder of its own; nothing runs yet. Of those of earlier runs the newest few stay."""
+        forget_old_folders()
+        return cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
 
     @property
     def kafka_folder(self) -> Path:
         """Data folder of the Kafka."""
         return self.folder / "kafka"
+
+    @property
+    def kafka_log(self) -> Path:
+        """The Kafka's own log."""
+        return KafkaServer(self.kafka_folder).log_path
 
     def environment(self) -> dict[str, str]:
         """Environment of every command: the user's, without settings that would change what the demo shows."""
@@ -166,7 +182,7 @@ class Cluster:
         """
         ran = self.run(*args, "--output", "json", timeout_s=timeout_s)
         if ran.code != 0:
-            raise DemoError(f"`statechannel {' '.join(args)}` failed (exit code {ran.code}): {ran.stderr.strip()}")
+            raise DemoError(f"`statechannel {' '.join(args)}` failed (exit code {ran.code}): {ran.error}")
         return ran.json()
 
     # --- brokers ----------------------------------------------------------------------------------------------------
@@ -250,6 +266,18 @@ class Cluster:
             KafkaServer(self.kafka_folder).kill()
         if not keep_files:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def forget_old_folders(keep: int = FOLDERS_KEPT) -> None:
+    """Remove what failed or kept runs left behind, but for the newest; never where a Kafka still runs."""
+    mine = [
+        (facts.st_mtime, folder)
+        for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")
+        if not folder.is_symlink() and (facts := folder.stat()).st_uid == os.getuid() and folder.is_dir()
+    ]
+    for _, folder in sorted(mine, reverse=True)[keep:]:
+        if status(folder / "kafka").state in (BrokerState.STOPPED, BrokerState.CRASHED):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def events_of(broker: Broker) -> list[dict[str, Any]]:

@@ -33,8 +33,25 @@ class Narrator:
     def step(self, title: str) -> None:
         """A new chapter."""
         self._step += 1
+        self._title(f"{self._step}. {title}")
+
+    def clean_up(self) -> None:
+        """The end, whatever came before it: it has no number, since no step may have led to it."""
+        self._title("Clean-up")
+
+    @property
+    def where(self) -> str:
+        """The step that is being told."""
+        return f"step {self._step}" if self._step else "the beginning"
+
+    def failed(self, text: str, look: str) -> None:
+        """The story cannot go on."""
+        self._prose(f"[failed] {self.where}: {text}", "bold red")
+        self._prose(look, "")
+
+    def _title(self, title: str) -> None:
         self._console.print()
-        line = Text(f"{self._step}. {title}", style="bold cyan")
+        line = Text(title, style="bold cyan")
         line.append(f"  [{self.elapsed_s:.0f} s]", style="dim")
         self._print(line)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from statechannel.demo.cluster import ADDRESS_VARIABLE, Cluster
+from statechannel.demo.errors import DemoError
 from statechannel.demo.narrator import Narrator
 from statechannel.demo.promises import Promises
 from statechannel.demo.story import NAMESPACE, Story
+from statechannel.errors import StateChannelError
 
 
 def run_demo(cluster: Cluster, narrator: Narrator, *, keep: bool = False) -> list[str]:
@@ -31,6 +34,11 @@ def run_demo(cluster: Cluster, narrator: Narrator, *, keep: bool = False) -> lis
         went_well = not story.promises.broken
         if keep and went_well:
             _go_on(story)
+    except StateChannelError as error:
+        look = places_to_look(cluster, first=getattr(error, "log", None))
+        narrator.failed(str(error), look)
+        raise DemoError(f"{narrator.where} of the demo failed: {error}", hint=look) from error
+    else:
         return story.promises.broken
     finally:
         with _undisturbed():
@@ -40,12 +48,20 @@ def run_demo(cluster: Cluster, narrator: Narrator, *, keep: bool = False) -> lis
 
 
 def _end(cluster: Cluster, narrator: Narrator, *, keep_files: bool) -> None:
-    narrator.step("The end")
+    narrator.clean_up()
     pids = [broker.pid for broker in cluster.living()]
     cluster.end(keep_files=keep_files)
     narrator.say(f"{len(pids)} brokers and Kafka were ended.")
     if keep_files:
         narrator.say(f"Logs and data are still in {cluster.folder}")
+
+
+def places_to_look(cluster: Cluster, *, first: Path | None = None) -> str:
+    """Where it may be written what went wrong: Kafka's log, and those of the brokers."""
+    logs = [cluster.kafka_log, *(broker.log for broker in cluster.brokers.values())]
+    found = [path for path in logs if path.exists() and path != first]
+    names = [str(path) for path in ([first] if first is not None else []) + found]
+    return f"Read {', '.join(names)}" if names else f"Read what lies in {cluster.folder}"
 
 
 def _go_on(story: Story) -> None:

@@ -23,6 +23,7 @@ class BrokerState(StrEnum):
     """What a data folder's broker is doing."""
 
     STOPPED = "stopped"
+    CRASHED = "crashed"  # it ended without an orderly stop: killed, or by a failure that its log tells
     STARTING = "starting"
     RUNNING = "running"
 
@@ -32,12 +33,12 @@ class BrokerStatus:
     """What is known about the broker of a data folder.
 
     Attributes:
-        state: Stopped, starting (lives, but accepts no connection yet) or running.
+        state: Stopped, crashed, starting (lives, but accepts no connection yet) or running.
         folder: Its data folder.
         log_path: Its log.
-        pid: Its process id; None when stopped.
+        pid: Its process id; None when it does not run.
         bootstrap_servers: Its address, or the last one; None if there never was a start.
-        uptime_s: Age of the process in seconds; None when stopped.
+        uptime_s: Age of the process in seconds; None when it does not run.
     """
 
     state: BrokerState
@@ -99,6 +100,10 @@ def status(folder: Path) -> BrokerStatus:
     if running is not None:
         serves = record is not None and ports.answers(record.port)
         state = BrokerState.RUNNING if serves else BrokerState.STARTING
+    elif process.is_locked(layout):
+        state = BrokerState.STARTING
+    elif layout.killed:
+        state = BrokerState.CRASHED
     return BrokerStatus(
         state=state,
         folder=layout.folder,

@@ -8,6 +8,11 @@ from statechannel.embedded.options import BrokerOptions
 
 NODE_ID = 1
 LOOPBACK = "127.0.0.1"
+SESSION_TIMEOUT_MS = 6_000
+"""Silence after which Kafka's controller takes its broker for dead. With 1 s the one node fenced itself again and again on a
+busy machine, and served nobody meanwhile; with Kafka's own 9 s a broker killed with -9 needs 13 to 19 s to serve again, since
+the next one may register only when the session of the one before has ended."""
+HEARTBEAT_INTERVAL_MS = 500
 
 # Small and quick: one broker, few internal partitions, a dedupe buffer for 150,000 keys.
 _PROPERTIES = {
@@ -28,9 +33,8 @@ _PROPERTIES = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
-    # With the default session of 9 s a broker killed with -9 needs 13 to 19 s to serve again.
-    "broker.session.timeout.ms": "1000",
-    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "broker.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
     # Members choose their session time-out; the broker's default floor of 6 s would forbid 1 s.
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
@@ -59,6 +63,11 @@ class Layout:
     def clean_mark(self) -> Path:
         """Written by Kafka when it has stopped in an orderly way."""
         return self.log_dir / ".kafka_cleanshutdown"
+
+    @property
+    def killed(self) -> bool:
+        """Whether the last broker here ended without an orderly stop, or still runs: Kafka removes the mark as it starts."""
+        return self.meta_properties.exists() and not self.clean_mark.exists()
 
     @property
     def server_properties(self) -> Path:

@@ -13,8 +13,8 @@ class BrokerOptions:
     Attributes:
         heap_mib: Java heap. 128 serves millions of small records; more only helps page-heavy reads.
         jars: Folder with the jars; None takes STATECHANNEL_KAFKA_JARS, else the user's cache.
-        start_timeout_s: Longest wait for the broker to serve. A killed broker needs about 4 s, a
-            busy machine several times that.
+        start_timeout_s: Longest wait for the broker to serve. After a kill the old session has to
+            end first: about 10 s, and a busy machine needs several times that (56 s were seen).
         stop_timeout_s: Longest wait for a clean stop before the broker is killed.
         min_free_bytes: Least free space on the disk of the data folder for a start: one log segment
             of a topic plus the internal topics.
@@ -25,7 +25,7 @@ class BrokerOptions:
 
     heap_mib: int = 128
     jars: Path | None = None
-    start_timeout_s: float = 60.0
+    start_timeout_s: float = 120.0
     stop_timeout_s: float = 30.0
     min_free_bytes: int = 64 * 1024 * 1024
     fast_cleaner: bool = False

@@ -18,6 +18,7 @@ Lock = IO[str]
 _START_TOLERANCE_S = 2.0
 _LOCK_TRIES = 10
 _LOCK_PAUSE_S = 0.05
+_UNLOCK_S = 5.0
 
 # Children that outlive the object that started them; Popen would warn about each and it is these
 # entries that reap them should this process live on.
@@ -117,6 +118,13 @@ def wait_gone(process: psutil.Process, timeout_s: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def wait_unlocked(layout: Layout) -> None:
+    """Wait until the lock of a broker that is gone is free: its last threads may hold it for a moment longer."""
+    deadline_s = time.monotonic() + _UNLOCK_S
+    while is_locked(layout) and time.monotonic() < deadline_s:
+        time.sleep(_LOCK_PAUSE_S)
 
 
 def _recorded_process(record: BrokerRecord) -> psutil.Process | None:

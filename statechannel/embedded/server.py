@@ -19,6 +19,7 @@ from statechannel.embedded.jars import prepare_jars
 from statechannel.embedded.java import Java, find_java
 from statechannel.embedded.layout import (
     LOOPBACK,
+    SESSION_TIMEOUT_MS,
     BrokerRecord,
     Layout,
     read_record,
@@ -28,6 +29,10 @@ from statechannel.embedded.layout import (
 from statechannel.embedded.options import BrokerOptions
 
 _STARTED = "Kafka Server started"
+_AFTER_A_KILL = (
+    "the Kafka before was killed: its logs are checked, and its session has to end "
+    f"(at most {SESSION_TIMEOUT_MS // 1_000} s) before the new one may register"
+)
 _POLL_S = 0.02
 _FORMAT_TIMEOUT_S = 60.0
 _STARTS_ON_FREE_PORTS = 3
@@ -106,7 +111,7 @@ class KafkaServer:
         """Start the broker and return when it serves.
 
         Args:
-            say: Receives a line for people before a long step (fetching the jars).
+            say: Receives a line for people before a long step (fetching the jars, the start after a kill).
             archive_to: Write a class archive there when the broker stops (see `warmup`).
 
         Raises:
@@ -120,13 +125,15 @@ class KafkaServer:
         jars = prepare_jars(self._options.jars, say=say)
         self._prepare_folder()
         try:
-            self._start_locked(java, jars, archive_to=archive_to)
+            self._start_locked(java, jars, say=say, archive_to=archive_to)
         except OSError as error:
             cause = diagnose("", str(error), log_path=self._layout.folder)
             raise self._start_error("the files for the Kafka broker cannot be written", cause) from error
 
-    def _start_locked(self, java: Java, jars: tuple[Path, ...], *, archive_to: Path | None) -> None:
+    def _start_locked(self, java: Java, jars: tuple[Path, ...], *, say: Say, archive_to: Path | None) -> None:
         with process.take_lock(self._layout) as lock:
+            if self._layout.killed:
+                say(_AFTER_A_KILL)
             for attempt in range(1, _STARTS_ON_FREE_PORTS + 1):
                 try:
                     self._start_once(java, jars, lock=lock, archive_to=archive_to)
@@ -150,6 +157,7 @@ class KafkaServer:
         _send(running.terminate)
         # Java ends with status 143 after SIGTERM; the mark in the log folder tells a clean stop.
         if process.wait_gone(running, self._options.stop_timeout_s):
+            process.wait_unlocked(self._layout)
             return self._layout.clean_mark.exists()
         self.kill()
         return False
@@ -165,12 +173,13 @@ class KafkaServer:
                 f"the broker (pid {running.pid}) survived signal 9",
                 hint="it probably hangs in a disk operation; look at the disk of the data folder",
             )
+        process.wait_unlocked(self._layout)
 
-    def restart(self) -> None:
+    def restart(self, *, say: Say = lambda _: None) -> None:
         """Stop the broker if it runs and start it on the same port and data."""
         self._wanted_port = self.port
         self.stop()
-        self.start()
+        self.start(say=say)
 
     def _prepare_folder(self) -> None:
         if "," in str(self.folder):
@@ -207,12 +216,12 @@ class KafkaServer:
             log4j_properties=self._layout.log4j_properties,
             archive_to=archive_to,
         )
-        log_offset = _size_bytes(self._layout.broker_log)
+        log_offset, after_a_kill = _size_bytes(self._layout.broker_log), self._layout.killed
         broker = process.spawn(command, folder=self.folder, console=self._layout.console, lock=lock)
         try:
             record = BrokerRecord(broker.pid, broker.create_time(), port, controller_port)
             write_record(self._layout, record)
-            self._wait_ready(broker, port, log_offset)
+            self._wait_ready(broker, port, log_offset, after_a_kill=after_a_kill)
         except BaseException:
             # Also on Ctrl-C: no broker stays behind that nobody was told of.
             _send(broker.kill)
@@ -255,7 +264,8 @@ class KafkaServer:
             cause = diagnose(answer.stderr, answer.stdout, log_path=self._layout.server_properties)
             raise self._start_error("Kafka could not prepare its data folder", cause)
 
-    def _wait_ready(self, broker: psutil.Process, port: int, log_offset: int) -> None:
+    def _wait_ready(self, broker: psutil.Process, port: int, log_offset: int, *, after_a_kill: bool) -> None:
+        """Return when the broker serves: Kafka says that it has started only once it is registered and unfenced."""
         deadline = time.monotonic() + self._options.start_timeout_s
         while True:
             # Asked before the log is read: what a dying broker wrote last is then seen.
@@ -272,6 +282,8 @@ class KafkaServer:
         if not alive:
             raise self._start_error("the Kafka broker ended while starting", cause)
         waited = f"was not ready after {self._options.start_timeout_s:.0f} s"
+        if after_a_kill:
+            waited += f" ({_AFTER_A_KILL})"
         raise self._start_error(f"the Kafka broker {waited} and was ended", cause)
 
     def _start_error(self, what: str, cause: Cause) -> BrokerStartError:

@@ -1,4 +1,4 @@
-"""The client library's own log lines, without the flood that it makes while Kafka is away."""
+"""The client library's own log lines: in the form of all others, without the flood that it makes while Kafka is away."""
 
 from __future__ import annotations
 
@@ -6,24 +6,39 @@ import logging
 import threading
 import time
 
+import structlog
+
 EVERY_S = 10.0
 KINDS_MAX = 256
 
-client_logger = logging.getLogger("statechannel.kafka.client")
+kafka_logger = logging.getLogger("statechannel.kafka")
+client_logger = kafka_logger.getChild("client")
 
 
 class OncePerKind(logging.Filter):
-    """Lets one line of a kind (its first two words: what, and which client) pass every `EVERY_S`, and counts the rest."""
+    """Lets one line of a kind (its first two words: what, and which client) pass every `EVERY_S`, and counts the rest.
+
+    Of a member that closes nothing passes: that it cannot reach Kafka is in its last words, which must not be buried.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
         self._passed: dict[str, tuple[float, int]] = {}
+        self._closing: frozenset[str] = frozenset()
+
+    def closing(self, client_id: str, *, closes: bool) -> None:
+        """The clients of this id close, or new ones open."""
+        with self._lock:
+            name = {f"[{client_id}"}
+            self._closing = self._closing | name if closes else self._closing - name
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See the class."""
         said = record.getMessage()
         kind = " ".join(said.split(maxsplit=2)[:2])
+        if kind.partition(" ")[2].rpartition("#")[0] in self._closing:
+            return False
         now_s = time.monotonic()
         with self._lock:
             at_s, left_out = self._passed.get(kind, (float("-inf"), 0))
@@ -38,4 +53,15 @@ class OncePerKind(logging.Filter):
         return True
 
 
-client_logger.addFilter(OncePerKind())
+class ToStructlog(logging.Handler):
+    """Where the embedder has set up no logging, these lines go where ours go; Python would print them bare."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See the class."""
+        if not logging.getLogger().handlers:
+            structlog.get_logger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+
+
+once_per_kind = OncePerKind()
+client_logger.addFilter(once_per_kind)
+kafka_logger.addHandler(ToStructlog())

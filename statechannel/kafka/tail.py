@@ -102,6 +102,15 @@ class PartitionTail:
             start = found if found >= 0 else high
         return Span(low=low, start=max(low, start), end=high)
 
+    def answers(self, timeout_s: float) -> bool:
+        """Whether Kafka answers a question about the partition now; what is read does not tell where nothing is written."""
+        try:
+            return self._watermarks(timeout_s) is not None
+        except KafkaException as error:
+            if is_transient(error) or is_topic_missing(error):
+                return False
+            raise translate(error, self._doing("asking for the end of"), secrets=self._settings.secrets()) from error
+
     def _watermarks(self, timeout_s: float) -> tuple[int, int] | None:
         found: tuple[int, int] | None
         found = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)

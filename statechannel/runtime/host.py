@@ -60,6 +60,11 @@ CLOSING_SLACK_S = 3.0
 """What closing may take beside the Kafka clients: hooks are let go, threads end."""
 CLOSING_BEAT_S = 0.1
 LAST_WORDS_S = 1.0
+LOG_AWAY = "log-away"
+GOODBYE_UNCONFIRMED = (
+    "the log did not answer: this broker left, and its goodbye is not in the registry as far as it knows; "
+    "the others notice when it expires"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +210,10 @@ class Host:
         self._calm.end(keep=False)
         self._driver.stop()
         self._beat_until(time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S)
-        (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
+        if stopped.reason == "id-in-use" and not self._caught_up.is_set():
+            _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)  # whoever opens it gets it as an error
+        elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
+            _tell(stopped)
         self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
 
     async def _wind_down(self, stopped: Stopped) -> None:
@@ -221,11 +229,26 @@ class Host:
         except Exception:
             _log.exception("closing-failed")
         finally:
+            if stopped.reason == LOG_AWAY:
+                stopped = self._stopping = self._after_all(stopped)
+                _tell(stopped)
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
             self.metrics.close()
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(stopped)
+
+    def _after_all(self, stopped: Stopped) -> Stopped:
+        """Kafka may have come back while the clients closed: then the goodbye is in the registry, and all say `left`."""
+        if not self._log.registered:
+            return Stopped(stopped.reason, GOODBYE_UNCONFIRMED)
+        held = self._around.held()
+        if not held:
+            return Stopped("closed", "this broker left on request; Kafka answered at the last moment")
+        detail = (
+            f"Kafka was away for too long to hand {held} bundles over; the goodbye was written, the leader repairs them"
+        )
+        return Stopped("shutdown-late", detail)
 
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
         log_evidence(error, inputs)
@@ -315,7 +338,7 @@ class Host:
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
             away = self.engine.mode is Mode.SAFE
             if outcome.reason != "draining":
-                self._left_behind = Stopped("log-away" if away else "shutdown-late", outcome.detail)
+                self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.detail)
         tell(outcome)
 
     def _append_request(self, identifier: str, value: bytes) -> None:
@@ -449,6 +472,10 @@ class EngineSurroundings:
         member = self._engine.presence.members.alive.get(broker)
         return member is not None and incarnation in (None, member.incarnation)
 
+    def held(self) -> int:
+        """Bundles that this broker owns, or has not finished letting go, by its own view."""
+        return sum(key.owner == self.broker for replica in self._engine.replicas for key in replica.view.live())
+
     def urls_of(self, broker: str) -> Mapping[str, str]:
         """Listeners of a broker as it registered them."""
         member = self._engine.presence.members.alive.get(broker)
@@ -457,6 +484,10 @@ class EngineSurroundings:
     def oldest_debt_s(self) -> float:
         """Age of the oldest debt of any partition."""
         return self._engine.duties.oldest_debt_s()
+
+
+def _tell(stopped: Stopped) -> None:
+    (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
 
 
 def _outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:

@@ -80,7 +80,7 @@ class Metrics:
 
     def told(self, event: Emit) -> None:
         """Log and count one event of the engine."""
-        facts: dict[str, Any] = {name: plain(value) for name, value in event.facts.items()}
+        facts: dict[str, Any] = {name: plain(value) for name, value in event.facts.items() if value != ""}
         self._events.labels(**self._own, event=event.event).inc()
         if event.event == "operation.ended":
             flow, result = str(facts.get("flow") or "none"), str(facts.get("result") or "none")

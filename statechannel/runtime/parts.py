@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from statechannel.core.inputs import Appended, Topic
+from statechannel.kafka.client_log import once_per_kind
 from statechannel.kafka.election import LeaderElection
 from statechannel.kafka.reader import LogReader
 from statechannel.kafka.writer import LogWriter
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from statechannel.core.effects import Append
-    from statechannel.core.inputs import Topic
+    from statechannel.core.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.reader import ReaderTuning
     from statechannel.kafka.topic_policy import ChannelTopics
@@ -46,6 +48,10 @@ class Log(Protocol):
 
     def close(self, timeout_s: float) -> bool:
         """Resign, flush, stop; blocks. False if records are left without an answer."""
+
+    @property
+    def registered(self) -> bool:
+        """Whether the newest record for the registry is known to be in the log."""
 
 
 class KafkaLog:
@@ -85,12 +91,15 @@ class KafkaLog:
         self._election: LeaderElection | None = None
         self._standing = False
         self._closing = False
+        self._registry_token = 0
+        self._registered_token = 0
 
     def start(self, inbox: Inbox, on_end: Callable[[str, str], None]) -> None:
         """See `Log.start`."""
         self._loop = asyncio.get_running_loop()
         self._inbox, self._on_end = inbox, on_end
-        self._writer = LogWriter(self._settings, self._topics.names, inbox.push, on_failure=self._failed(WRITER))
+        once_per_kind.closing(self._settings.client_id, closes=False)
+        self._writer = LogWriter(self._settings, self._topics.names, self._answered, on_failure=self._failed(WRITER))
         self._election = self._make_election(inbox)
         self._reader = self._make_reader(inbox)
         self._reader.start()
@@ -150,8 +159,22 @@ class KafkaLog:
 
     def append(self, effect: Append) -> None:
         """See `Log.append`."""
+        if effect.topic is Topic.REGISTRY:
+            self._registry_token = effect.token
         if self._writer is not None:
             self._writer.append(effect)
+
+    def _answered(self, item: Input) -> None:
+        """In the writer's thread."""
+        if isinstance(item, Appended) and item.token == self._registry_token:
+            self._registered_token = item.token
+        if self._inbox is not None:
+            self._inbox.push(item)
+
+    @property
+    def registered(self) -> bool:
+        """See `Log.registered`."""
+        return self._registered_token == self._registry_token > 0
 
     def restart_reading(self, topic: Topic, partition: int) -> None:
         """See `Log.restart_reading`."""
@@ -167,6 +190,7 @@ class KafkaLog:
     def close(self, timeout_s: float) -> bool:
         """See `Log.close`."""
         self._closing = True
+        once_per_kind.closing(self._settings.client_id, closes=True)
         until_s = time.monotonic() + timeout_s
         flushed = True
         if self._writer is not None:

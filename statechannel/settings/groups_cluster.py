@@ -125,7 +125,10 @@ class EmbeddedSettings(Group):
     heap_mib: int = setting(128, "Java heap. 128 MiB serve millions of small records.", ge=64, le=65_536)
     jars: Path | None = setting(None, "Folder with Kafka's jars. None: the user's cache, filled once.")
     start_timeout_s: float = setting(
-        60.0, "Longest wait until it serves. A killed broker needs about 4 s, a busy machine several times that.", gt=0
+        120.0,
+        "Longest wait until it serves. After a kill the old session has to end first: about 10 s, on a busy machine "
+        "several times that (56 s were seen).",
+        gt=0,
     )
     stop_timeout_s: float = setting(30.0, "Longest wait for an orderly stop before it is killed.", gt=0)
     min_free_mib: int = setting(64, "Free disk space without which it is not started: one segment.", ge=1)

@@ -53,9 +53,8 @@ class Checks:
         self.presence = PresenceChecks(world)
         self._old_history: set[tuple[str, int]] = set()
         self._marks: set[tuple[int, int]] = set()  # partition and offset of those that count
-        self._assumed: dict[
-            tuple[str, int], _Assumed
-        ] = {}  # by incarnation and partition, until the mark is in the log
+        # By incarnation and partition, until the mark is in the log.
+        self._assumed: dict[tuple[str, int], _Assumed] = {}
 
     def appended(self, who: str, record: RecordRead) -> None:
         """The omniscient reader reads every record as it lands."""

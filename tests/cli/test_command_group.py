@@ -13,7 +13,7 @@ from statechannel.audit.errors import AuditExitCode
 from statechannel.cli import main
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError, guarded
-from statechannel.cli.output import cell
+from statechannel.cli.output import cell, print_json
 from statechannel.kafka.errors import KafkaExitCode
 from statechannel.runtime.exits import ExitCode as MemberExit
 from statechannel.settings.errors import BAD_SETTINGS
@@ -73,6 +73,33 @@ def test_how_commands_end(error: BaseException, code: ExitCode) -> None:
         raise error
 
     assert guarded(end, debug=False) == code
+
+
+def test_a_failure_is_a_document_where_json_is_asked_for(run: Callable[..., Result]) -> None:
+    for args, code in (
+        (("bundles",), ExitCode.KAFKA_AWAY),
+        (("transfer", "t/n/x"), ExitCode.USAGE),
+        (("namespace", "create", "nonsense"), ExitCode.USAGE),
+        (("audit", "--file", "none.jsonl"), ExitCode.BAD_EXPORT),
+    ):
+        for asked in (("--output", "json"), ("--output=json",)):
+            result = run(*args, *asked)
+            (line,) = result.stdout.splitlines()
+            told = json.loads(line)
+            assert told.keys() == {"error", "hint", "exit_code"}
+            assert told["exit_code"] == result.exit_code == code
+            assert f"error: {told['error']}\nhint: {told['hint']}\n" == result.stderr
+        assert run(*args).stdout == ""
+
+
+def test_a_failure_after_a_document_is_no_second_one(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> None:
+        print_json({"answer": "rejected"})
+        raise CommandError("no", code=ExitCode.REJECTED)
+
+    for _ in range(2):
+        assert guarded(refused, debug=False, json=True) == ExitCode.REJECTED
+        assert json.loads(capsys.readouterr().out) == {"answer": "rejected"}
 
 
 def test_exit_codes_mean_the_same_everywhere() -> None:

@@ -15,6 +15,7 @@ import pytest
 from click.testing import Result
 
 from statechannel.cli import live_log, registry
+from statechannel.embedded import KafkaServer
 from tests.support.kafka_lanes import Kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -40,7 +41,7 @@ class Cluster:
         """Run a command with `--output json` in this process; its answer."""
         result = self._run(*args, *self.common, "--output", "json")
         assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
-        return json.loads(result.stdout) if result.stdout else None
+        return json.loads(result.stdout)
 
     def fails(self, *args: str, code: int) -> str:
         """Run a command that must fail; its one line of error."""
@@ -169,6 +170,8 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     assert status["leader"] in ("b1", "b2")
     assert status["brokers"][0].keys() == documented("brokers: one")
     assert status["in_flight"] == []
+    assert status["assigned"] + status["unassigned"] == status["bundles"] == 6
+    assert status["unassigned"] >= 1
 
     losing = {"b1": first, "b2": second}[other]
     losing.kill()
@@ -223,7 +226,9 @@ def test_ending_a_broker(cluster: Cluster) -> None:
     command = [*BROKER_RUN, "--id", "b1", *cluster.common]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 15, second.stderr
-    assert "is in use by a live process" in second.stderr
+    assert second.stderr.count("is in use by a live process") == 1, second.stderr
+    assert second.stderr.count("take-over") == 1
+    assert "--take-over" in second.stderr.splitlines()[-1]
     assert "Traceback" not in second.stderr
 
     process.send_signal(signal.SIGTERM)
@@ -250,6 +255,23 @@ def test_watching(cluster: Cluster) -> None:
     assert [line["state"] for line in lines] == ["Active", "Assigning", "Assigned"]
     assert lines[0].keys() == documented("watch")
     assert (watching.returncode, rest) == (0, "")
+
+
+def test_watching_outlives_kafka_and_says_so(own_kafka: KafkaServer, topic_prefix: str) -> None:
+    common = ["--bootstrap-servers", own_kafka.bootstrap_servers, "--channel", topic_prefix]
+    subprocess.run([*COMMAND, "init", *common], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    with subprocess.Popen([*COMMAND, "watch", *common], stderr=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stderr is not None
+            assert "caught-up" in watching.stderr.readline()
+            own_kafka.kill()
+            begun_s = time.monotonic()
+            assert "does not answer" in watching.stderr.readline()
+            assert time.monotonic() - begun_s < 15
+            own_kafka.start()
+            assert "answers again" in watching.stderr.readline()
+        finally:
+            watching.terminate()
 
 
 def test_kafka_is_away(run: Callable[..., Result], closed_port: int) -> None:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
@@ -23,6 +24,34 @@ def test_a_kafka_that_is_away_is_named_while_it_is_waited_for_and_after(
         assert error.startswith(f"error: Kafka at {address} did not answer"), command
         assert "`statechannel kafka up`" in hint
         assert "kafka.bootstrap_servers" in hint
+
+
+class Asked:
+    """A reader whose Kafka is away for some of the questions."""
+
+    def __init__(self, answers: list[bool]) -> None:
+        self._answers = answers
+
+    def answers(self, timeout_s: float) -> bool:
+        return self._answers.pop(0)
+
+
+def test_a_command_without_end_says_once_that_kafka_is_away_and_once_that_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(kafka_wait.time, "monotonic", lambda: now_s[0])
+    pulse = kafka_wait.Pulse(
+        SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1")), Asked([True, *[False] * 8, True])
+    )
+    told: list[tuple[float, str]] = []
+    for _ in range(10):
+        now_s[0] += kafka_wait.BEAT_S
+        pulse.beat()
+        told += [(now_s[0] - 100.5, line) for line in capsys.readouterr().err.splitlines()]
+    assert [at_s for at_s, _ in told] == [kafka_wait.TOLD_AFTER_S, 4.5]
+    assert told[0][1].startswith("Kafka at h:1 does not answer")
+    assert told[1][1] == "Kafka at h:1 answers again, after 4 s"
 
 
 def _waited(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, seconds: float) -> str:

@@ -38,6 +38,22 @@ def test_up_status_down(tmp_path: Path) -> None:
     assert not down(folder), "nothing is left to stop"
 
 
+def test_a_crash_is_told_from_a_stop(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka"
+    started, _ = up(folder, options=embedded_options())
+    assert started.pid is not None
+    psutil.Process(started.pid).kill()
+    deadline_s = time.monotonic() + 20
+    while status(folder).state in (BrokerState.RUNNING, BrokerState.STARTING) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert status(folder).state is BrokerState.CRASHED
+    try:
+        assert up(folder, options=embedded_options())[0].state is BrokerState.RUNNING
+    finally:
+        assert down(folder)
+    assert status(folder).state is BrokerState.STOPPED
+
+
 def test_broker_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     folder = tmp_path / "kafka"
     script = "import sys, pathlib; from statechannel.embedded import up; up(pathlib.Path(sys.argv[1]))"

@@ -6,12 +6,15 @@ from typing import Any
 
 import orjson
 
+from statechannel.core.commands import Command, Outcome
 from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.effects import Append, Effect, Emit, RestartReading, StandForLeader
+from statechannel.core.effects import Append, CallHook, Complete, Effect, Emit, RestartReading, StandForLeader
 from statechannel.core.engine import Engine
 from statechannel.core.inputs import (
     Appended,
     AppendFailed,
+    CommandReceived,
+    HookFinished,
     Input,
     LeadershipChanged,
     Now,
@@ -47,6 +50,8 @@ class LoneEngine:
         self.fail: Callable[[Append], AppendFailed | None] = lambda _: None
         self.restarts = 0
         self.events: list[str] = []
+        self._tokens = 0
+        self._asked: dict[int, Callable[[Outcome], None]] = {}
         self._registry: list[tuple[int, bytes]] = []
         self._inputs: deque[Input] = deque()
         self._now_s = 100.0
@@ -110,6 +115,13 @@ class LoneEngine:
         self._step(LeadershipChanged(elected))
         self._pump()
 
+    def ask(self, command: Command, tell: Callable[[Outcome], None]) -> None:
+        """Give a command; hooks end at once."""
+        self._tokens += 1
+        self._asked[self._tokens] = tell
+        self._step(CommandReceived(self._tokens, command))
+        self._pump()
+
     def between_steps(self, act: Callable[[], object]) -> None:
         """Have a part of the engine do something, as if a step had asked for it."""
         act()
@@ -144,6 +156,10 @@ class LoneEngine:
                 self._land(effect)
             case Emit():
                 self.events.append(effect.event)
+            case Complete():
+                self._asked.pop(effect.token)(effect.outcome)
+            case CallHook():
+                self._inputs.append(HookFinished(effect.hook_id))
             case StandForLeader():
                 self._inputs.append(LeadershipChanged(effect.stand))
             case RestartReading():

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class SilentLog:
     """Never answers: like a Kafka that takes everything and tells nothing."""
 
+    registered = False
+
     def start(self, inbox: object, on_end: object) -> None:
         self.inbox = inbox
 

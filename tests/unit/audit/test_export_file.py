@@ -21,6 +21,13 @@ def record(partition: int, offset: int, key: bytes | None = b"a/b", value: bytes
     return RecordRead(Topic.CHANNEL, partition, offset, 1_000 + offset, key, value)
 
 
+def test_what_cannot_be_written_has_a_fitting_hint(tmp_path: Path) -> None:
+    for path, hint in ((tmp_path / "no" / "such" / "f.jsonl", "There is no folder"), (tmp_path, "that you may write")):
+        with pytest.raises(ExportFileError) as caught:
+            write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
+        assert hint in caught.value.hint
+
+
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "export.jsonl"
     records = [record(0, 3), record(0, 7, b"\xff", None), record(2, 0, None, b"\xfe\n"), record(2, 1, b"!x", b"")]

@@ -132,7 +132,7 @@ def test_a_lost_owner_is_missing_since_it_was_last_heard(log: Log) -> None:
     (gap,) = log.gaps()
     assert (gap.cause, gap.start_ms, gap.end_ms, gap.before, gap.after) == (Cause.OWNER_LOST, 3_500, 9_004, "b1", "b3")
     assert gap.repaired
-    assert gap.why == "b1 was lost, repaired by b2"
+    assert gap.why == "b1 was gone, repaired by b2"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_repair_on_the_way_prolongs_the_gap_that_is_open(log: Log) -> None:
     log.write(BUNDLE, "Assigned", to="b3", by="b3")
     (gap,) = log.gaps()
     assert (gap.cause, gap.start_ms, gap.length_ms, gap.repaired) == (Cause.TRANSFER, 4_000, 2_000, True)
-    assert "b2 was lost" in gap.why
+    assert "b2 was gone" in gap.why
 
 
 def test_a_split_is_no_gap_and_its_children_are_served(log: Log) -> None:

@@ -4,12 +4,14 @@ import orjson
 import pytest
 
 from statechannel.core import codec
+from statechannel.core.commands import Lookup, Owned
 from statechannel.core.inputs import AppendFailed, RecordRead, Topic
 from statechannel.core.replica import Phase, Replica
 from tests.support.lone_engine import LoneEngine
 
 KEY = codec.COLD_START_KEY
 NAMESPACE = b"t/n"
+BUNDLE = b"t/n/0x00000000_0xffffffff"
 CREATED = orjson.dumps(
     {
         "format": 1,
@@ -89,6 +91,25 @@ def test_a_mark_counts_that_no_word_of_others_came_before():
     assert not alone.engine.caught_up
 
 
+def test_a_late_copy_of_an_old_mark_is_void_for_one_who_joined_since():
+    """Of all heartbeats only the newest is left in a cleaned log; it is enough, whoever wrote it (simulator, seed 10563)."""
+    alone = LoneEngine(CLEANED, first=1)
+    alone.hear("b")
+    alone.run(3)
+    alone.put(b"!heartbeat", heartbeat("b-1", len(alone.channel) - 1))
+    assert alone.engine.caught_up
+    alone.put(KEY, mark("b-1", 0))
+    assert alone.engine.caught_up
+    assert alone.restarts == 0
+
+
+def test_its_own_late_heartbeat_ends_a_cold_start_as_well():
+    alone = in_a_cold_start()
+    alone.put(b"!heartbeat", heartbeat("a-1", 1))
+    assert alone.restarts == 1
+    assert not alone.engine.cold_start.running
+
+
 def test_of_two_marks_the_first_counts():
     """Two that think they lead take what they read for the truth at the same time."""
     alone = in_a_cold_start()
@@ -143,6 +164,49 @@ def test_doubt_ends_where_the_registry_knows_nobody():
     alone.run(2)
     assert alone.engine.caught_up
     assert alone.restarts == 0
+
+
+def test_what_a_doubted_view_accepts_is_neither_served_nor_answered():
+    """Its own record counts in this view; which history counts is not known yet (simulator, seed 16794)."""
+    alone = LoneEngine(WHOLE, cold_start_after_s=1.0)
+    alone.run(8)
+    answers = []
+    alone.hold = True
+    alone.ask(Lookup("t/n/0x00000000_0xffffffff", 60.0), answers.append)
+    assigning = [append for append in alone.held if append.key == BUNDLE]
+    alone.put(KEY, mark("b-1", len(alone.channel) - 1))
+    assert assigning
+    assert alone.engine.cold_start.in_doubt
+    alone.let_through()
+    assert alone.engine.replicas[0].view.get(BUNDLE.decode()).state == "Assigning"
+    assert alone.engine.serving() == {}
+    assert answers == []
+    alone.run(5)
+    assert alone.restarts == 0
+    assert list(alone.engine.serving()) == [BUNDLE.decode()]
+    assert isinstance(answers[0], Owned)
+
+
+def test_nobody_is_answered_from_the_middle_of_a_portion():
+    """What follows in the same portion was read, too (simulator, seed 18797)."""
+    alone = LoneEngine(WHOLE)
+    alone.hear("z")
+    alone.run(5)
+    answers = []
+    alone.hold = True
+    alone.ask(Lookup("t/n/0x00000000_0xffffffff", 60.0), answers.append)
+    covers = len(alone.channel) - 1
+    head = {"format": 1, "kind": "proposal", "covers": covers, "by": {"broker": "z", "incarnation": "z-1"}}
+    steps = [("p1", 2, "ns1/0x00000000_0xffffffff", "Assigning", None, "z"), ("p2", 3, "p1", "Assigned", None, "z")]
+    steps.append(("p3", 4, "p2", "Releasing", "z", "a"))
+    records = [
+        head | {"id": name, "version": version, "base": base, "state": state, "from": source, "to": to}
+        for name, version, base, state, source, to in steps
+    ]
+    alone.put_portion([(BUNDLE, orjson.dumps(one)) for one in records])
+    assert alone.engine.replicas[0].view.get(BUNDLE.decode()).state == "Releasing"
+    assert answers == []
+    assert alone.engine.lookups.waiting == 1
 
 
 def test_no_mark_where_the_registry_tells_of_a_caught_up_member():

@@ -1,18 +1,22 @@
 """The files that a start writes, and the record it leaves."""
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from statechannel.embedded import BrokerOptions, BrokerStartError, KafkaServer, PortInUseError, ports
 from statechannel.embedded.layout import (
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
     BrokerRecord,
     Layout,
     read_record,
     write_configuration,
     write_record,
 )
+from statechannel.embedded.process import is_locked, take_lock, wait_unlocked
 
 
 def properties(path: Path) -> dict[str, str]:
@@ -36,6 +40,34 @@ def test_cleaner_is_not_hurried_unless_asked(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     write_configuration(layout, port=1, controller_port=2, options=BrokerOptions())
     assert "log.cleaner.backoff.ms" not in properties(layout.server_properties)
+
+
+def test_a_busy_machine_does_not_fence_its_only_node(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    write_configuration(layout, port=1, controller_port=2, options=BrokerOptions())
+    written = properties(layout.server_properties)
+    assert (written["broker.session.timeout.ms"], written["broker.heartbeat.interval.ms"]) == ("6000", "500")
+    assert SESSION_TIMEOUT_MS >= 10 * HEARTBEAT_INTERVAL_MS
+
+
+def test_a_killed_broker_leaves_no_clean_mark(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert not layout.killed, "there was none"
+    layout.log_dir.mkdir()
+    layout.meta_properties.touch()
+    assert layout.killed
+    layout.clean_mark.touch()
+    assert not layout.killed
+
+
+def test_whoever_stops_a_broker_waits_for_its_lock(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    lock = take_lock(layout)
+    holder = threading.Timer(0.3, lock.close)
+    holder.start()
+    wait_unlocked(layout)
+    assert not is_locked(layout)
+    holder.join()
 
 
 def test_record_round_trip(tmp_path: Path) -> None:

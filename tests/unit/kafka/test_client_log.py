@@ -1,6 +1,8 @@
 """While Kafka is away the client library writes dozens of lines a second: one of a kind is enough."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -24,6 +26,40 @@ def test_one_line_of_a_kind_passes_and_the_next_tells_how_many_were_left_out(mon
     again = line("FAIL [b1#consumer-4] Connection refused")
     assert found.filter(again)
     assert again.getMessage().endswith("(and 2 like it before)")
+
+
+def test_a_member_that_closes_has_the_last_word() -> None:
+    found = client_log.OncePerKind()
+    found.closing("b1", closes=True)
+    assert not found.filter(line("FAIL [b1#consumer-4] Connection refused"))
+    assert found.filter(line("FAIL [b10#consumer-4] Connection refused"))
+    found.closing("b1", closes=False)
+    assert found.filter(line("FAIL [b1#consumer-4] Connection refused"))
+
+
+UNCONFIGURED = """
+import logging, sys
+from statechannel.kafka import client_log
+SETUP
+client_log.client_logger.error("FAIL [b1#consumer-4] Connection refused")
+"""
+
+
+def _printed(setup: str) -> list[str]:
+    command = [sys.executable, "-c", UNCONFIGURED.replace("SETUP", setup)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return [one for one in (ended.stdout + ended.stderr).splitlines() if "FAIL" in one]
+
+
+def test_an_embedder_without_logging_sees_no_bare_lines() -> None:
+    (told,) = _printed("")
+    assert "error" in told.partition("FAIL")[0]
+
+
+def test_an_embedders_own_logging_is_asked_alone() -> None:
+    assert _printed("logging.basicConfig(format='mine: %(message)s')") == [
+        "mine: FAIL [b1#consumer-4] Connection refused"
+    ]
 
 
 def test_it_guards_the_logger_that_the_clients_are_given() -> None:

@@ -21,3 +21,12 @@ def test_only_a_mode_that_is_not_normal_is_a_warning(before: Mode, mode: Mode, l
     with capture_logs() as lines:
         Metrics("c", "b1").told(Emit("mode.changed", {"before": before, "mode": mode}))
     assert [(line["event"], line["log_level"]) for line in lines] == [("mode.changed", level)]
+
+
+def test_what_is_empty_is_not_said() -> None:
+    with capture_logs() as lines:
+        Metrics("c", "b1").told(
+            Emit("replica.phase", {"partition": 0, "before": "closed", "phase": "reading", "why": ""})
+        )
+    assert "why" not in lines[0]
+    assert lines[0]["partition"] == 0

@@ -1,0 +1,52 @@
+"""No address is given, and the embedded Kafka does not run: what became of it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.embedded.layout import BrokerRecord, Layout, write_record
+from statechannel.embedded.process import take_lock
+
+
+@pytest.fixture
+def ran_before(run: Callable[..., Result]) -> Layout:
+    """The data folder of a Kafka that was killed; `run` goes into its folder first."""
+    layout = Layout(Path("no-kafka-here").resolve())
+    layout.log_dir.mkdir(parents=True)
+    layout.meta_properties.touch()
+    write_record(layout, BrokerRecord(pid=1, started_at_s=1.0, port=15_001, controller_port=15_002))
+    return layout
+
+
+def test_stopped(run: Callable[..., Result], ran_before: Layout) -> None:
+    ran_before.clean_mark.touch()
+    for command in ("bundles", "status", "watch"):
+        result = run(command)
+        assert result.exit_code == ExitCode.KAFKA_AWAY
+        error, hint = result.stderr.splitlines()
+        assert error == "error: the embedded Kafka of 127.0.0.1:15001 is stopped"
+        assert hint.startswith("hint: Start it with `statechannel kafka up`")
+    assert json.loads(run("kafka", "status", "--output", "json").stdout)["state"] == "stopped"
+
+
+def test_ended_unexpectedly(run: Callable[..., Result], ran_before: Layout) -> None:
+    result = run("bundles")
+    assert result.exit_code == ExitCode.KAFKA_AWAY
+    (error, _) = result.stderr.splitlines()
+    log = ran_before.broker_log
+    assert error == f"error: the embedded Kafka of 127.0.0.1:15001 ended unexpectedly; its log is {log}"
+    told = run("kafka", "status")
+    assert told.exit_code == ExitCode.KAFKA_AWAY
+    assert "crashed" in told.stdout
+    assert f"ended unexpectedly; {log}" in told.stderr
+
+
+def test_starting(run: Callable[..., Result], ran_before: Layout) -> None:
+    with take_lock(ran_before):
+        result = run("bundles")
+    assert result.exit_code == ExitCode.KAFKA_AWAY
+    assert result.stderr.startswith("error: the embedded Kafka is starting")

@@ -1,0 +1,44 @@
+"""What a member says at its end where Kafka was away: the truth about its goodbye, which may be written at the last moment."""
+
+import pytest
+
+from statechannel.runtime.exits import ExitCode, Stopped
+from statechannel.runtime.host import EngineSurroundings
+from tests.support.lone_member import SilentLog, lone_host
+
+AWAY = Stopped("log-away", "the log did not answer")
+
+
+class LateLog(SilentLog):
+    """Kafka comes back while the member closes."""
+
+    def close(self, timeout_s: float) -> bool:
+        self.registered = True
+        return True
+
+
+async def test_a_goodbye_that_was_never_confirmed_is_not_promised() -> None:
+    async with lone_host() as host:
+        host.stop(AWAY)
+        stopped = await host.wait_stopped()
+    assert stopped.exit_code == ExitCode.KAFKA_AWAY
+    assert "not in the registry as far as it knows" in stopped.detail
+
+
+async def test_a_goodbye_that_is_written_while_the_clients_close_is_told_as_left() -> None:
+    async with lone_host(LateLog()) as host:
+        host.stop(AWAY)
+        stopped = await host.wait_stopped()
+        assert host.stopped == stopped
+    assert stopped.clean
+    assert "left on request" in stopped.detail
+
+
+async def test_bundles_that_it_held_are_told_beside_the_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EngineSurroundings, "held", lambda _: 3)
+    async with lone_host(LateLog()) as host:
+        host.stop(AWAY)
+        stopped = await host.wait_stopped()
+    assert stopped.exit_code == ExitCode.SHUTDOWN_LATE
+    assert "3 bundles" in stopped.detail
+    assert "goodbye was written" in stopped.detail
