@@ -2,7 +2,7 @@
 
 A broker counts as many as it serves namespaces of the group, a failure domain likewise. A bundle goes to one of the brokers
 with the fewest, of the domains with the fewest. Ours leaves out the bundle's own namespace and looks at whole domains;
-`upstream` counts the own namespace as well, and of a domain only the candidates (decision record 51).
+`upstream` counts the own namespace as well, and of a domain only the candidates (decision record 40).
 
 Worked example (upstream's own): domain d1 has b1 with 2 namespaces of the group and b2 with 1, d2 has b3 with 2 and b4 with 1,
 d3 has b5 and b6 with 2 each. d1 and d2 count 3, d3 counts 4: b5 and b6 go out. Of the rest b2 and b4 have the fewest.

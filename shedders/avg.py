@@ -87,7 +87,7 @@ class AvgShedder:
     `not-accepting`; and those of `shedders.draft`.
 
     `upstream`: see `shedders.avg_upstream`. Source: `AvgShedder` of Pulsar 4.2.4, PIP-364; what is mended:
-    design/decisions/0035.
+    design/decisions/0029.
 
     Args:
         can_take: Filters; without it every broker may take every bundle.

@@ -58,7 +58,7 @@ class DeviationShedder:
     that were moved lately are not spared; no minimum excess. Upstream says bundle -> broker where every other shedder says
     broker -> bundle; a plan here does not show it. Brokers and bundles of equal traffic go by name, as upstream; sums are
     made in the order of names, there in that of a hash map. Source: `DeviationShedder` (abstract, never used, not in Pulsar
-    4.2.4 any more); what is mended: design/decisions/0034.
+    4.2.4 any more); what is mended: design/decisions/0028.
 
     Args:
         can_take: Filters; without it every broker may take every bundle.

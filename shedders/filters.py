@@ -1,6 +1,6 @@
 """Filters: which brokers may take a bundle, and who was removed by what.
 
-In this order; each takes away from what the ones before left, nothing is ever put back (fail-closed, decision record 50):
+In this order; each takes away from what the ones before left, nothing is ever put back (fail-closed, decision record 39):
 
 1. `pin`: it is pinned to another broker (by bundle, else by namespace).
 2. `offered`: the asker did not offer this broker.

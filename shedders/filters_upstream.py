@@ -1,4 +1,4 @@
-"""The filters as upstream's two load managers have them, in their order and with their fail-open ways (decision record 50).
+"""The filters as upstream's two load managers have them, in their order and with their fail-open ways (decision record 39).
 
 * `extensible` (PIP-192): load manager class; topics (reported >= limit; no report passes); version (if one cannot be read, the
   filter is passed over in placement and removes everybody in shedding); anti-affinity; isolation, which looks at the kind of

@@ -1,4 +1,4 @@
-"""One hot topic: no split makes it smaller (decision record 55).
+"""One hot topic: no split makes it smaller (decision record 44).
 
 Where topics are known, the heaviest one is looked at. Where they are not, what splits achieved is: each child remembers what its
 parent had, and how often in a row a split took next to nothing off.

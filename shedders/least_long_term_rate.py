@@ -46,7 +46,7 @@ class LeastLongTermMessageRate:
     `upstream`: r is the report alone, however old; what is idle and on its way counts nothing; a draw among equals at random:
     `Placed.best` has them all. Sums are made in the order of a hash set there, of names here: scores may differ in the last
     bit, and brokers that are equal here may not be there. Source: `LeastLongTermMessageRate` of Pulsar 4.2.4; what is mended:
-    design/decisions/0036.
+    design/decisions/0030.
     """
 
     name: ClassVar[str] = "least-long-term-rate"

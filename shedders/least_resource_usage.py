@@ -52,7 +52,7 @@ class LeastResourceUsage:
     `upstream`: x is the report alone, however old; if nobody is preferred any candidate may take it, one without a report,
     too. It draws from the preferred ones at random: `Placed.best` has them all. The mean is summed in the order of a hash
     set there, of names here, so that it may differ in its last bit. Source: `LeastResourceUsageWithWeight` of the
-    extensible load manager (Pulsar 4.2.4); what is mended: design/decisions/0036.
+    extensible load manager (Pulsar 4.2.4); what is mended: design/decisions/0030.
     """
 
     name: ClassVar[str] = "least-resource-usage"
@@ -100,7 +100,7 @@ class ModularLeastResourceUsage:
 
     `upstream`: the average advances with every placement; see `LeastResourceUsage` for the rest. Upstream forgets brokers
     when they leave. Source: `LeastResourceUsageWithWeight` of the modular load manager (Pulsar 4.2.4); what is mended:
-    design/decisions/0031, 0036.
+    design/decisions/0025, 0030.
     """
 
     name: ClassVar[str] = "least-resource-usage-modular"

@@ -45,7 +45,7 @@ class OverloadShedder:
 
     `upstream`: largest first until there is enough, at least one of whatever size, wherever it may end; of equally heavy
     bundles its hash map decides, here the name. Source: `OverloadShedder` of Pulsar 4.2.4; what is mended:
-    design/decisions/0030, 0032.
+    design/decisions/0024, 0026.
 
     Args:
         can_take: Filters; without it every broker may take every bundle.

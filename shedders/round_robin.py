@@ -37,7 +37,7 @@ class RoundRobin:
     stays as long as their number does and the one picked is among them. Which order that is, a hash set decides; here it is
     that of names. So with a fresh counter any candidate is an answer upstream may give (`Placed.best`); from then on each has
     its turn once in as many choices as there are candidates, if those stay the same. Source: `RoundRobinBrokerSelector` of
-    Pulsar 4.2.4; what is mended: design/decisions/0036.
+    Pulsar 4.2.4; what is mended: design/decisions/0030.
     """
 
     name: ClassVar[str] = "round-robin"

@@ -54,7 +54,7 @@ class SplitFlowOrQps:
     second reach a limit by `difference_percent`. Then, by hash, a part takes topics as long as it stays within both limits;
     the cut is at `h[i-1] + (h[i] - h[i-1]) div 2 + 1`. That says how many parts there are; ours then finds the smallest
     share of the limits with which as many parts do, so that they are about equal, as the name promises, where upstream leaves
-    a rest of any size (decision record 54). Ours adds up topics on one hash; upstream takes the last one's traffic for each.
+    a rest of any size (decision record 43). Ours adds up topics on one hash; upstream takes the last one's traffic for each.
 
     Worked example: limit 100 messages/s, 5 topics of 30 at hashes 10, 20, 30, 40, 50 in 0_128: 150 >= 110. Filled to the limit:
     10, 20, 30 | 40, 50, cut at 36. Two parts; 90 is the least with which two do, and it gives the same cut. Topics of 30, 30,

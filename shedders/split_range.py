@@ -26,7 +26,7 @@ class SplitRange:
     """Cuts at `lower + (upper - lower) div 2`.
 
     The last bundle of a ring includes 0xffffffff, so its upper end counts as 2^32: halves are halves, and a namespace of one
-    bundle is cut where one of two bundles would be. Upstream takes 0xffffffff: one short (decision record 54).
+    bundle is cut where one of two bundles would be. Upstream takes 0xffffffff: one short (decision record 43).
 
     Worked example: 0x40000000_0x80000000 is cut at 0x60000000; 0x00000000_0xffffffff at 0x80000000 (upstream: 0x7fffffff).
     A bundle of one hash (0x00000005_0x00000006) is not cut.

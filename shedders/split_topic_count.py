@@ -27,7 +27,7 @@ class SplitTopicCount:
     Hashes h sorted, n of them: s = h[n div 2 - 1], e = h[n div 2], cut at `s + (e - s) div 2`; topics below the cut go left.
     Where that is s itself (e - s = 1), the topic at s would go right: ours cuts at e. Where s = e, ours cuts at the nearest
     place in the list where hashes differ, the lower of two. Upstream's cut may be the bundle's own lower end, which ends its
-    whole cycle with an error (decision record 54). With fewer than two hashes nothing is cut.
+    whole cycle with an error (decision record 43). With fewer than two hashes nothing is cut.
 
     Worked example: hashes 0x10, 0x20, 0x30, 0x61, 0x70 in 0x00_0x80: s = 0x20, e = 0x30, cut at 0x28: two left, three right.
     Hashes 0x00, 0x01 in 0x00_0x80: ours cuts at 0x01, upstream at 0x00, which is refused.

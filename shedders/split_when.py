@@ -10,7 +10,7 @@ times it is left with `hits`, then it is cut in the middle, at 0x40000000, with 
 38,000, then any part with it has more than 30,000, and the rest, 2,000, is less than a tenth of that: it is left with
 `hot-topic`.
 
-Ours (decision records 54, 55): the bundle furthest over its limits first (upstream: any order), cuts in several places
+Ours (decision records 43, 44): the bundle furthest over its limits first (upstream: any order), cuts in several places
 (upstream refuses all but one), no cut where one hot topic is the trouble; a bad answer of an algorithm costs one bundle, not the
 cycle.
 

@@ -89,7 +89,7 @@ class ThresholdShedder:
     and by two where the lower boundary is looked at; bundles go largest first until there are enough, at least one of
     whatever size. Upstream takes brokers and equal bundles in the order of its hash maps, we by name: so the mean may differ
     in its last bit, and of equally heavy bundles another one may go. Source: `ThresholdShedder` of Pulsar 4.2.4, PIP-217,
-    pull request 17456; what is mended: design/decisions/0030, 0031, 0032.
+    pull request 17456; what is mended: design/decisions/0024, 0025, 0026.
 
     Args:
         can_take: Filters; without it every broker may take every bundle.

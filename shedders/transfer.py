@@ -142,7 +142,7 @@ class TransferShedder:
     `last-one`.
 
     Source: PIP-192, PIP-220, upstream `TransferShedder`. With `upstream` it is that class, defects included
-    (`shedders.transfer_upstream`); ours differs as design/decisions/0040 to 0047 say.
+    (`shedders.transfer_upstream`); ours differs as design/decisions/0031 to 0038 say.
 
     Args:
         can_take: Filters: why a broker may not take a bundle, None where it may. Without them everybody may take everything.

@@ -1,7 +1,7 @@
 """Pairs of TransferShedder: which brokers take part, which of their bundles may move, and what two brokers exchange.
 
 Upstream walks both brokers' lists once, smallest first, and stops at the first bundle that does not fit; this looks further
-(design/decisions/0043). What is left alone is left with a word; `TransferShedder` lists them.
+(design/decisions/0034). What is left alone is left with a word; `TransferShedder` lists them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Spread:
     """Mean and standard deviation of the brokers' loads, kept up to date while moves are planned.
 
     The deviation is taken from the mean in a second pass over exactly rounded sums, so it is never below zero or not a
-    number, whatever the order of the brokers (design/decisions/0046).
+    number, whatever the order of the brokers (design/decisions/0037).
     """
 
     def __init__(self, loads: Mapping[str, float]) -> None:

@@ -100,7 +100,7 @@ class UniformLoadShedder:
     `upstream`: reports alone; Q is cut to a whole number of at most 2^31 - 1, as is each bundle where it is subtracted;
     a minimum of nothing counts as 1, one of 2^31 - 1 or more is not found; idle bundles fit, too; where messages are too far
     apart bytes are not looked at. Of equally busy brokers, and of equal bundles, upstream's hash map decides, here the name.
-    Source: `UniformLoadShedder` of Pulsar 4.2.4, pull request 19890; what is mended: design/decisions/0033.
+    Source: `UniformLoadShedder` of Pulsar 4.2.4, pull request 19890; what is mended: design/decisions/0027.
 
     Args:
         can_take: Filters; without it every broker may take every bundle.

@@ -1,4 +1,4 @@
-"""Anti-affinity: counts by broker and domain, by hand; both sides of the switch (decision record 51)."""
+"""Anti-affinity: counts by broker and domain, by hand; both sides of the switch (decision record 40)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where bundles are cut: tables worked out by hand, and both sides of each switch (decision record 54)."""
+"""Where bundles are cut: tables worked out by hand, and both sides of each switch (decision record 43)."""
 
 from __future__ import annotations
 

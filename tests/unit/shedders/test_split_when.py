@@ -1,4 +1,4 @@
-"""When bundles are split: limits, hits, caps, hot topics; both sides of the switch (decision records 54, 55)."""
+"""When bundles are split: limits, hits, caps, hot topics; both sides of the switch (decision records 43, 44)."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ def both(found, **settings):
     return moves(decide(found, **settings)), moves(decide(found, upstream=True, **settings))
 
 
-# --- 0040: what a swap brings back counts ----------------------------------------------------
+# --- 0031: what a swap brings back counts ----------------------------------------------------
 
 SWAP = {"low": (0.3, [2, 2]), "top": (0.9, [6, 6])}
 
 
-def test_0040_what_a_swap_gives_back_is_counted():
+def test_0031_what_a_swap_gives_back_is_counted():
     # 12 * 0.3 / 0.9 = 4 should go; 6 go and 2 come back: both brokers end at 0.6.
     same = [(key("low", 0), "low", "top"), (key("top", 0), "top", "low")]
     assert both(cluster(SWAP)) == (same, same)
@@ -47,12 +47,12 @@ def test_0040_what_a_swap_gives_back_is_counted():
     assert debug.moves == decide(cluster(SWAP), upstream=True).moves
 
 
-# --- 0041: who cannot be judged takes no part ------------------------------------------------
+# --- 0032: who cannot be judged takes no part ------------------------------------------------
 
 THREE = {"b1": (0.0, [0.1, 0.1]), "b2": (0.3, [1, 1, 1]), "b3": (0.9, [1] * 9)}
 
 
-def test_0041_a_broker_with_an_outdated_report_gets_nothing():
+def test_0032_a_broker_with_an_outdated_report_gets_nothing():
     found = with_broker(with_report(cluster(THREE), "b1", updated_at_ms=NOW_MS - 1_800_001), "b1", load_age_s=1800.001)
     ours, upstream = both(found)
     assert {move[2] for move in ours} == {"b2"}
@@ -63,13 +63,13 @@ def test_0041_a_broker_with_an_outdated_report_gets_nothing():
     assert not words(decide(fresh, upstream=True)).keys() & {"b1"}
 
 
-def test_0041_a_draining_broker_gets_nothing():
+def test_0032_a_draining_broker_gets_nothing():
     ours, upstream = both(with_broker(cluster(THREE), "b1", accepting=False))
     assert {move[2] for move in ours} == {"b2"}
     assert {move[2] for move in upstream} == {"b1"}
 
 
-# --- 0042: what comes back is looked at like what goes ---------------------------------------
+# --- 0033: what comes back is looked at like what goes ---------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -79,35 +79,35 @@ def test_0041_a_draining_broker_gets_nothing():
         lambda found: replace(found, recent=RecentMoves(bundles={key("low", 0): 60.0})),
     ],
 )
-def test_0042_a_bundle_that_may_not_move_does_not_come_back(change):
+def test_0033_a_bundle_that_may_not_move_does_not_come_back(change):
     ours, upstream = both(change(cluster(SWAP)))
     assert ours == [(key("low", 1), "low", "top"), (key("top", 0), "top", "low")]
     assert upstream == [(key("low", 0), "low", "top"), (key("top", 0), "top", "low")]
 
 
-def test_0042_a_bundle_of_an_excluded_namespace_does_not_come_back():
+def test_0033_a_bundle_of_an_excluded_namespace_does_not_come_back():
     ours, upstream = both(replace(cluster(SWAP), policies=Policies(excluded=frozenset({"acme/low"}))))
     assert ours == []
     assert (key("low", 0), "low", "top") in upstream
 
 
-# --- 0043: the search goes on ----------------------------------------------------------------
+# --- 0034: the search goes on ----------------------------------------------------------------
 
 
-def test_0043_a_heavier_bundle_that_fits_is_not_hidden_by_a_lighter_one():
+def test_0034_a_heavier_bundle_that_fits_is_not_hidden_by_a_lighter_one():
     # 9 * 0.4 / 0.9 = 4 should go. Smallest first, 2 and then nothing; heaviest first, 4.
     found = cluster({"low": (0.1, []), "top": (0.9, [2, 3, 4])})
     assert both(found) == ([(key("top", 2), "top", "low")], [(key("top", 0), "top", "low")])
     assert decide(found).stats["std_after"] < decide(found, upstream=True).stats["std_after"]
 
 
-def test_0043_a_bundle_that_is_too_heavy_at_the_head_of_the_list_hides_nothing():
+def test_0034_a_bundle_that_is_too_heavy_at_the_head_of_the_list_hides_nothing():
     # The order of the list is by what comes in, so the first is not always the lightest.
     found = cluster({"low": (0.1, []), "top": (0.9, [5, 4])})
     assert both(found) == ([(key("top", 1), "top", "low")], [])
 
 
-def test_0043_a_swap_is_looked_for_among_all_bundles_of_the_other_broker():
+def test_0034_a_swap_is_looked_for_among_all_bundles_of_the_other_broker():
     # 20 * 0.3 / 0.9 = 6.67 should go, and both bundles are heavier. For 9 upstream collects 1 and 1.5 and 5, which is
     # 1.5 in all; it has used its list up then. 9 against 5 brings 4.
     found = cluster({"low": (0.3, [1, 1.5, 5]), "top": (0.9, [9, 11])})
@@ -116,16 +116,16 @@ def test_0043_a_swap_is_looked_for_among_all_bundles_of_the_other_broker():
     assert ours == [(key("low", 2), "low", "top"), (key("top", 1), "top", "low")]
 
 
-def test_0043_bundles_that_are_not_among_the_top_ones_may_go_if_their_traffic_is_known():
+def test_0034_bundles_that_are_not_among_the_top_ones_may_go_if_their_traffic_is_known():
     found = with_bundle(cluster({"low": (0.1, []), "top": (0.9, [3, 6])}), key("top", 0), rank=None)
     assert both(found) == ([(key("top", 0), "top", "low")], [])
     assert words(decide(found, upstream=True))["top"] == "sole-bundle"
 
 
-# --- 0044: cool-down is each broker's own, and both ends have one ----------------------------
+# --- 0035: cool-down is each broker's own, and both ends have one ----------------------------
 
 
-def test_0044_one_cooling_broker_stops_only_itself():
+def test_0035_one_cooling_broker_stops_only_itself():
     found = replace(cluster(THREE), recent=RecentMoves(brokers={"b1": 60.0}))
     ours, upstream = both(found)
     assert {move[2] for move in ours} == {"b2"}
@@ -140,7 +140,7 @@ def test_0044_one_cooling_broker_stops_only_itself():
     assert decide(late, upstream=True).moves
 
 
-def test_0044_a_destination_cools_down_too():
+def test_0035_a_destination_cools_down_too():
     first = decide(cluster(THREE), upstream=True)
     assert {(move.source, move.destination) for move in first.moves} == {("b3", "b1")}
     assert first.memory == {"hits": 0, "receivers": ["b1"]}
@@ -152,14 +152,14 @@ def test_0044_a_destination_cools_down_too():
     assert decide(gave, first.memory, upstream=True).reason is Reason.COOL_DOWN
 
 
-def test_0044_receivers_are_forgotten_with_their_moves_and_when_they_give():
+def test_0035_receivers_are_forgotten_with_their_moves_and_when_they_give():
     found = replace(cluster(THREE), recent=RecentMoves(brokers={"b3": 600.0}))
     plan = decide(found, {"hits": 5, "receivers": ["b3", "b2", 7]}, upstream=True)
     assert plan.memory == {"hits": 0, "receivers": ["b1"]}
     assert decide(found, {"receivers": "b3"}, upstream=True).memory["receivers"] == ["b1"]
 
 
-def test_0044_after_a_cycle_without_a_result_the_row_begins_anew():
+def test_0035_after_a_cycle_without_a_result_the_row_begins_anew():
     heavy = cluster({"low": (0.1, []), "top": (0.9, [5, 5])})
     assert decide(heavy, {"hits": 3}, hit_threshold=3).memory == {"hits": 0}
     assert decide(heavy, {"hits": 3}, hit_threshold=3, upstream=True).memory["hits"] == 4
@@ -169,10 +169,10 @@ def test_0044_after_a_cycle_without_a_result_the_row_begins_anew():
     assert decide(blind, {"hits": 3}, upstream=True).memory["hits"] == 3
 
 
-# --- 0045: one missing report, one wrong clock -----------------------------------------------
+# --- 0036: one missing report, one wrong clock -----------------------------------------------
 
 
-def test_0045_one_missing_report_does_not_stop_the_others():
+def test_0036_one_missing_report_does_not_stop_the_others():
     found = with_broker(cluster(THREE), "b1", load=None)
     ours, upstream = both(found)
     assert {move[2] for move in ours} == {"b2"}
@@ -183,7 +183,7 @@ def test_0045_one_missing_report_does_not_stop_the_others():
 
 
 @pytest.mark.parametrize(("wrong_ms", "word"), [(-7_200_000, "outdated"), (7_200_000, None)])
-def test_0045_the_age_of_a_report_is_by_the_readers_clock(wrong_ms, word):
+def test_0036_the_age_of_a_report_is_by_the_readers_clock(wrong_ms, word):
     found = with_report(cluster(THREE), "b1", updated_at_ms=NOW_MS + wrong_ms)
     assert {move[2] for move in moves(decide(found))} == {"b1"}
     assert words(decide(found, upstream=True)).get("b1") == word
@@ -191,10 +191,10 @@ def test_0045_the_age_of_a_report_is_by_the_readers_clock(wrong_ms, word):
     assert {move[2] for move in moves(decide(old))} == {"b2"}
 
 
-# --- 0046: numbers ---------------------------------------------------------------------------
+# --- 0037: numbers ---------------------------------------------------------------------------
 
 
-def test_0046_equal_loads_have_no_spread():
+def test_0037_equal_loads_have_no_spread():
     # 3 * 0.1 is a little more than 0.3, so the mean square is a little less than the square of the mean.
     found = cluster({name: (0.1, [1, 1]) for name in ("b1", "b2", "b3")})
     ours, upstream = decide(found), decide(found, upstream=True)
@@ -204,7 +204,7 @@ def test_0046_equal_loads_have_no_spread():
     assert (ours.reason, upstream.reason) == (Reason.HIT_COUNT, Reason.HIT_COUNT)
 
 
-def test_0046_a_source_without_load_gives_nothing():
+def test_0037_a_source_without_load_gives_nothing():
     # Upstream's target is 0 / 0, no comparison with it is true, and all bundles but one go.
     found = cluster({"b1": (0.0, [0.1]), "b2": (0.0, [1, 2, 3])})
     assert both(found) == ([], [(key("b2", 0), "b2", "b1"), (key("b2", 1), "b2", "b1")])
@@ -212,7 +212,7 @@ def test_0046_a_source_without_load_gives_nothing():
 
 
 @pytest.mark.parametrize("load", [math.nan, math.inf, -math.inf, -1.0, 1e300])
-def test_0046_upstream_takes_numbers_as_they_are_and_never_fails(load):
+def test_0037_upstream_takes_numbers_as_they_are_and_never_fails(load):
     found = with_report(cluster(THREE), "b2", weighted_max_ema=load)
     plan = decide(found, upstream=True)
     assert all(math.isfinite(value) for value in (*plan.stats.values(), *plan.scores.values()))
@@ -236,10 +236,10 @@ def test_upstreams_arithmetic():
     assert (UpstreamSpread([]).mean, UpstreamSpread([]).std) == (0.0, 0.0)
 
 
-# --- 0047: another destination ---------------------------------------------------------------
+# --- 0038: another destination ---------------------------------------------------------------
 
 
-def test_0047_where_the_lightest_may_not_take_it_the_next_one_is_asked():
+def test_0038_where_the_lightest_may_not_take_it_the_next_one_is_asked():
     def not_b1(_bundle, broker):
         return "version" if broker == "b1" else None
 
@@ -251,7 +251,7 @@ def test_0047_where_the_lightest_may_not_take_it_the_next_one_is_asked():
     assert not decide(found, can_take=not_b1, max_destinations_per_source=1).moves
 
 
-def test_0047_an_idle_broker_is_not_mended_by_filling_another_one():
+def test_0038_an_idle_broker_is_not_mended_by_filling_another_one():
     rows = {"b1": (0.05, [0.1]), "b2": (0.45, [1] * 4), "b3": (0.5, [1] * 5), "b4": (0.5, [1] * 5)}
     found = cluster(rows)
     assert {move[2] for move in moves(decide(found))} == {"b1"}
