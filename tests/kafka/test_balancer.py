@@ -158,12 +158,12 @@ async def test_the_manager_is_switched_under_load_and_every_lookup_is_answered(c
         load = asyncio.create_task(_unload_and_look_up(channel, bundles, stop))
         try:
             for manager in ("modular", "extensible", "modular"):
-                await asyncio.to_thread(cluster, "policy", "set", "manager", manager)
+                await asyncio.to_thread(cluster.outside, "policy", "set", "manager", manager)
                 asked = _asked(channel)
                 async with asyncio.timeout(240):
                     while _manager(channel) != manager or (manager == "modular" and _asked(channel) <= asked):  # noqa: ASYNC110
                         await asyncio.sleep(0.1)
-            await asyncio.to_thread(cluster, "policy", "delete", "manager")
+            await asyncio.to_thread(cluster.outside, "policy", "delete", "manager")
         finally:
             stop.set()
         answers = await load
