@@ -386,8 +386,8 @@ class StateChannel:
 
     def request(self, asked: Asked, args: Mapping[str, Any], timeout_s: float) -> str:
         """Write a request to the requests topic for whichever broker it concerns, and do not wait; its id."""
-        arguments.instance("asked", asked, Asked)
-        arguments.instance("args", args, dict)
+        arguments.one_of("asked", asked, Asked)
+        arguments.one_of("args", args, dict)
         arguments.seconds("timeout_s", timeout_s)
         return self._host.request(asked, args, timeout_s)
 

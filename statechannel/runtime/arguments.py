@@ -72,6 +72,12 @@ def instance(name: str, found: object, wanted: type[Any]) -> None:
         wrong_type(name, found, f"an instance of {wanted.__name__}, or None")
 
 
+def one_of(name: str, found: object, wanted: type[Any]) -> None:
+    """An object of a class."""
+    if not isinstance(found, wanted):
+        wrong_type(name, found, f"an instance of {wanted.__name__}")
+
+
 def text(name: str, found: object) -> None:
     """Text; whether it names anything is the engine's to say."""
     if not isinstance(found, str):

@@ -64,6 +64,7 @@ def host_options(settings: Settings) -> HostOptions:
         watchdog_s=runtime.watchdog_s,
         close_timeout_s=runtime.close_timeout_s,
         commands_max=runtime.commands_max,
+        extension_requests_max=requests.extension_requests_max,
         driver=DriverOptions(inbox_limit=settings.limits.inbox_max),
         desk=DeskOptions(
             open_max=requests.open_max,

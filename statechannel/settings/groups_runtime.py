@@ -57,6 +57,9 @@ class RequestSettings(Group):
     """The desk of a broker: commands that come through the requests topic."""
 
     open_max: int = setting(10_000, "Requests without a reply that are taken; more are refused with a reply.", ge=1)
+    extension_requests_max: int = setting(
+        100, "Requests that extensions of this broker may be answering at the same time; more are refused.", ge=1
+    )
     remembered_max: int = setting(
         20_000, "Ended requests that are remembered, so that a repeated id is not executed again.", ge=1
     )

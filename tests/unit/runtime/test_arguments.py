@@ -25,6 +25,7 @@ from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, childr
 from statechannel.errors import StateChannelError
 from statechannel.runtime.arguments import ADVERTISED_MAX_BYTES, check, check_opening
 from statechannel.runtime.loop_thread import LoopThread
+from statechannel.runtime.request_record import Asked
 from tests.support.lone_member import lone_channel, lone_settings
 
 HUGE = 10**5_000  # more digits than Python is willing to print
@@ -66,6 +67,11 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
         lambda c, v: anext(aiter(c.changes(limit=v))) if isinstance(c, StateChannel) else next(c.changes(limit=v)),
         [*NO_WHOLE, 0, -1],
     ),
+    ("holder", "bundle"): (lambda c, v: c.holder(v), NO_TEXT),
+    ("locate", "name"): (lambda c, v: c.locate(v), NO_TEXT),
+    ("request", "asked"): (lambda c, v: c.request(v, {}, 5), [None, 7, "lookup"]),
+    ("request", "args"): (lambda c, v: c.request(Asked.LOOKUP, v, 5), [None, 7, "name", ["name"]]),
+    ("request", "timeout_s"): (lambda c, v: c.request(Asked.LOOKUP, {}, v), NO_SECONDS),
     ("owners", "namespace"): (lambda c, v: c.owners(v), NO_TEXT),
     ("answer_for", "extension"): (lambda c, v: c.answer_for(v, print), NO_TEXT),
     ("answer_for", "handler"): (lambda c, v: c.answer_for("x", v), [None, 7]),
@@ -103,8 +109,18 @@ OPENING: dict[str, list] = {
     "metrics_registry": [7],
     "on_stuck": [7],
 }
-ONLY_ASYNC = {"answer_for", "watch"}
-ONLY_ON_SELF = {"status", "picture", "serving", "digest", "wait_stopped", "close", "resume_repair"}
+ONLY_ASYNC = {"answer_for", "brokers", "holder", "locate", "positions", "request", "watch"}
+ONLY_ON_SELF = {
+    "brokers",
+    "positions",
+    "status",
+    "picture",
+    "serving",
+    "digest",
+    "wait_stopped",
+    "close",
+    "resume_repair",
+}
 
 
 def test_every_argument_of_every_public_method_is_in_the_table() -> None:
@@ -183,7 +199,7 @@ async def test_wrong_arguments_of_open_are_refused_by_both_faces(argument: str) 
 
 def opening(listeners: dict[str, str], properties: dict[str, str]) -> None:
     nothing = dict.fromkeys(("settings", "hooks", "join_timeout_s", "placement", "metrics_registry", "on_stuck"))
-    given_ = {"broker": "b1", "listeners": listeners, "properties": properties, "flags": {}}
+    given_ = {"broker": "b1", "listeners": listeners, "properties": properties, "flags": {}, "extensions": ()}
     check_opening(hooks_class=BrokerHooks, **nothing, **given_)
 
 
