@@ -65,6 +65,9 @@ docs: setup ## Make the generated tables of README and design/ anew, and the lis
 	@$(PY) -m tests.docs.generate
 	@$(PY) -m tests.architecture.public_api
 	@$(PY) -m statechannel.settings.render > design/settings.md
+	@$(PY) -m shedders.live.render_settings > design/balancer-settings.md
+	@$(PY) -m shedders.schemas
+	@$(PY) -m shedders.live.decision_schema design/decision.schema.json
 
 simulate: setup ## Deterministic simulation: make simulate N=20000
 	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)

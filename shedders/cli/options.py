@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from statechannel.cli.connection import Connection
 
 SnapshotOption = Annotated[
-    str, typer.Option("--snapshot", metavar="FILE|live", help="The cluster as a file (design/snapshot.md), or as it is.")
+    str,
+    typer.Option("--snapshot", metavar="FILE|live", help="The cluster as a file (design/snapshot.md), or as it is."),
 ]
 ProfileOption = Annotated[
     str | None,
