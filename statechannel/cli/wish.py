@@ -9,6 +9,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from statechannel.cli.asking import Answer, ask, require_success
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, NoWait, OutputAs, Timeout, reaching, wears
 from statechannel.cli.output import Output, print_json, say, stdout
 from statechannel.runtime.request_record import Asked
@@ -38,7 +40,7 @@ def wishing(command: Callable[..., Wish]) -> Callable[..., Any]:
     @wraps(command)
     def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **given: Any) -> None:
         wish = command(connect, **given)
-        against = None if wish.refused is None else wish.refused(connect())
+        against = _against(wish, connect(), wait=not no_wait)
         if against is not None:
             _finish(against, output, wish.done)
             return
@@ -48,6 +50,17 @@ def wishing(command: Callable[..., Wish]) -> Callable[..., Any]:
     own = list(inspect.signature(command, eval_str=True).parameters.values())
     wears(run, [*own, *inspect.signature(_asking, eval_str=True).parameters.values()])
     return reaching(run)
+
+
+def _against(wish: Wish, connection: Connection, *, wait: bool) -> Answer | None:
+    if wish.refused is None:
+        return None
+    try:
+        return wish.refused(connection)
+    except CommandError as error:
+        if wait or error.exit_code != ExitCode.NO_BROKER:
+            raise
+        return None  # the request waits for a broker, and nobody can be asked before
 
 
 def _asking(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
