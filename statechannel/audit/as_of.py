@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.core.auditor import prefix
 from statechannel.core.inputs import RecordRead
 
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -34,14 +35,10 @@ class AsOf:
             return record.offset <= self.offset
         return self.time_ms is None or record.timestamp_ms <= self.time_ms
 
-    def cut(self, records: Iterable[RecordRead]) -> Cut:
+    def cut(self, records: Sequence[RecordRead]) -> Cut:
         """How much of a partition's records lies in the prefix."""
-        count, last_offset = 0, -1
-        for record in records:
-            if not self(record):
-                break
-            count, last_offset = count + 1, record.offset
-        return Cut(count, last_offset)
+        inside = prefix(records, self)
+        return Cut(len(inside), inside[-1].offset if inside else -1)
 
 
 class Cut(NamedTuple):

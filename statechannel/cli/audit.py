@@ -20,16 +20,7 @@ from statechannel.audit.story import Gaps, gap_fields
 from statechannel.cli import audit_tables
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.cli.options import (
-    BootstrapServers,
-    Channel,
-    ClientProperties,
-    Config,
-    Connect,
-    OutputAs,
-    SettingFlags,
-    reaching,
-)
+from statechannel.cli.options import BootstrapServers, Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, progress, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -37,10 +28,11 @@ export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
+@reaching
 def audit(
+    connect: Connect,
     file: Annotated[Path | None, typer.Option("--file", metavar="F", help="An export file to be audited.")] = None,
     bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
     as_of: Annotated[
         str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Look at this moment, inclusive.")
     ] = None,
@@ -66,9 +58,6 @@ def audit(
         bool, typer.Option("--races", help="Also who was rejected in favour of whom, in JSON too.")
     ] = False,
     output: OutputAs = Output.TABLE,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """Ask the log what happened: accepted states, verdicts, debts, owners, gaps in service and their causes."""
     if file is not None and bootstrap_servers is not None:
@@ -81,7 +70,7 @@ def audit(
     observers += [found_races.observe] if races or table else []
     observers += [found_history.observe] if found_history is not None else []
     with (
-        _log(file, (bootstrap_servers, channel, config, properties, flags)) as export,
+        _log(file, connect) as export,
         progress("judging", export.records, unit="records") as told,
     ):
         answer = audit_export(
@@ -138,18 +127,17 @@ def _history(name: str) -> History:
 
 
 @contextmanager
-def _log(file: Path | None, source: tuple[Any, ...]) -> Iterator[ExportFile]:
+def _log(file: Path | None, connect: Connect) -> Iterator[ExportFile]:
     """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
     if file is not None:
         yield _read(file)
         return
     # Only a live audit needs the Kafka client; files are read on machines that have none of it.
-    from statechannel.cli.connection import connect  # noqa: PLC0415
     from statechannel.cli.live_log import export_live  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
         path = Path(folder) / "export.jsonl"
-        export_live(connect(*source), path)
+        export_live(connect(), path)
         yield _read(path)
 
 

@@ -14,12 +14,11 @@ import typer
 
 from statechannel.api import BrokerHooks, StateChannel, Stopped
 from statechannel.api.extensions import make_installed
-from statechannel.cli.connection import connect
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.logs import set_up_logs
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags
+from statechannel.cli.options import Connect, reaching
 from statechannel.cli.output import print_json_line, say
 from statechannel.core.codec import is_broker_id
 from statechannel.demo.plane import PROTOCOL, DataPlane
@@ -85,7 +84,9 @@ class SimulatedHooks(BrokerHooks):
 
 
 @app.command()
+@reaching
 def run(
+    connect: Connect,
     broker_id: Annotated[str, typer.Option("--id", metavar="ID", help="Unique among the living brokers.")],
     advertised: Annotated[
         list[str] | None,
@@ -124,11 +125,6 @@ def run(
     budget: Annotated[
         float | None, typer.Option("--shutdown-budget", min=0, help="Time for the hand-overs at the end.")
     ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    config: Config = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
 ) -> None:
     """Run a broker until SIGTERM: then it hands its bundles over, says goodbye and ends."""
     if not simulated:
@@ -142,8 +138,7 @@ def run(
             f"--id {broker_id!r} is not a broker id", hint="1 to 128 of A-Za-z0-9_.:-", code=ExitCode.USAGE
         )
     listeners = dict(_listener(text) for text in advertised or ())
-    chosen = [*(flags or ()), *(["membership.take_over=true"] if take_over else [])]
-    settings = connect(bootstrap_servers, channel, config, properties, chosen).settings
+    settings = connect(*(["membership.take_over=true"] if take_over else [])).settings
     set_up_logs(settings)
     plane = None if data_port is None else DataPlane(broker_id)
     hooks = SimulatedHooks(own_s=own_ms / 1_000, release_s=release_ms / 1_000, events=events, plane=plane)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -40,8 +40,17 @@ Timeout = Annotated[
 Reason = Annotated[str | None, typer.Option("--reason", help="For people who read the log; nobody judges it.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the request is written.")]
 
-Connect = Callable[[], "Connection"]
-"""Puts the options together, once: commands look at their own arguments first."""
+
+class Connect(Protocol):
+    """Puts the options together, once: commands look at their own arguments first."""
+
+    def __call__(self, *flags: str) -> Connection:
+        """The connection.
+
+        Args:
+            flags: Settings that the command's own options stand for, behind those of `--set`.
+        """
+        ...
 
 
 OWN_FLAGS = "own_flags"
@@ -49,29 +58,32 @@ OWN_FLAGS = "own_flags"
 
 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options by which Kafka and the channel are found; its first argument is a `Connect`."""
+    """Give a command the options by which Kafka and the channel are found; its first argument is a `Connect`.
+
+    A command that looks at one of these options itself names it among its own.
+    """
 
     @wraps(command)
     def run(**given: Any) -> Any:
-        place = {name: given.pop(name) for name in shared}
-        if shares:
+        place = {name: given[name] for name in shared}
+        if OWN_FLAGS in own:
             flags = place["flags"] or []
             given[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
             place["flags"] = [flag for flag in flags if _has_group(flag)]
 
         @cache
-        def connected() -> Connection:
+        def connected(*flags: str) -> Connection:
             # Help and export files are read on machines that have no Kafka client.
             from statechannel.cli.connection import connect  # noqa: PLC0415
 
-            return connect(**place)
+            return connect(**place | {"flags": [*(place["flags"] or ()), *flags]})
 
-        return command(connected, **given)
+        return command(connected, **{name: value for name, value in given.items() if name in own})
 
     shared = inspect.signature(_place, eval_str=True).parameters
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    shares = any(one.name == OWN_FLAGS for one in own)
-    wears(run, [*(one for one in own if one.name != OWN_FLAGS), *shared.values()])
+    own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[1:])
+    asked = [one for name, one in own.items() if name != OWN_FLAGS]
+    wears(run, [*asked, *(one for name, one in shared.items() if name not in own)])
     return run
 
 

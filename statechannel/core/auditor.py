@@ -220,7 +220,7 @@ def audit(
         ValueError: `full` was asked for and a partition has gaps.
     """
     partitions = len(end_offsets)
-    prefixes = {partition: _prefix(by_partition.get(partition, ()), as_of) for partition in sorted(end_offsets)}
+    prefixes = {partition: prefix(by_partition.get(partition, ()), as_of) for partition in sorted(end_offsets)}
     ends = {
         partition: _end_of(len(records), by_partition.get(partition, ()), end_offsets[partition], as_of)
         for partition, records in prefixes.items()
@@ -241,7 +241,8 @@ def audit(
     return summary(parts, records=total, end_offsets=end_offsets, read=mode)
 
 
-def _prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:
+def prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:
+    """The records of a partition up to the moment asked for: those before its first other record."""
     if as_of is None:
         return records
     for index, record in enumerate(records):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from statechannel.core import codec
+from statechannel.core.bounded import remember
 from statechannel.core.bundle import parse_key
 from statechannel.core.keys import KeyState
-from statechannel.core.membership import Member, remember
 from statechannel.core.proposals import Result, Status
 from statechannel.core.replica import Phase
 
@@ -73,11 +73,8 @@ class ColdStart:
         self._word: dict[int, int] = {}
         self.standing = False
 
-    def heartbeat_read(self, partition: int, writer: str, offset: int) -> None:
+    def heartbeat_read(self, partition: int, writer: str) -> None:
         """A caught-up member lives where this process waits, or takes its own view for the truth: join on its word."""
-        self._note(partition, offset)
-        if offset < self._engine.replicas[partition].end_offset:
-            return
         if partition in self.running:
             # Its own one, too: that was on its way since it was caught up, and others will see it where it is.
             self._engine.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
@@ -101,7 +98,7 @@ class ColdStart:
             return
         void = self._word.get(partition, -1) > mark.through
         if not void:
-            self._note(partition, event.offset)
+            self.note(partition, event.offset)
         if not engine.replicas[partition].caught_up:
             return
         if mark.writer == engine.identity.incarnation:
@@ -115,7 +112,8 @@ class ColdStart:
             remember(marks, mark.writer, event.timestamp_ms, engine.config.remembered_max)
             self._judge_marks()
 
-    def _note(self, partition: int, offset: int) -> None:
+    def note(self, partition: int, offset: int) -> None:
+        """Somebody who knows the history gave its word there, now or long ago."""
         self._word[partition] = max(offset, self._word.get(partition, -1))
 
     def settled(self, partition: int) -> bool:
@@ -218,15 +216,11 @@ class ColdStart:
     def _may_mark(self, partition: int) -> bool:
         """The last look before this view becomes the one history."""
         engine = self._engine
-        if any(member.caught_up for member in self._others()):
+        own = engine.identity.incarnation
+        if any(one.caught_up and one.incarnation != own for one in engine.presence.members.alive.values()):
             engine.start_over(partition, "the registry tells of a caught-up member: no cold start, join on its word")
             return False
         return engine.presence.leading and engine.may_write and partition not in self._doubtful
-
-    def _others(self) -> list[Member]:
-        presence = self._engine.presence
-        own = self._engine.identity.incarnation
-        return [member for member in presence.members.alive.values() if member.incarnation != own]
 
     def _end(self, partition: int) -> None:
         """The mark is in the log: from here on this view is the one history, and is acted on."""

@@ -408,9 +408,10 @@ class Engine:
         if event.key == codec.HEARTBEAT_KEY:
             heartbeat = codec.decode_heartbeat(event.value)
             if heartbeat is not None:
+                self.cold_start.note(event.partition, event.offset)
                 if event.offset >= self.replicas[event.partition].end_offset:
                     self.duties.heartbeat_read(event.partition)
-                self.cold_start.heartbeat_read(event.partition, heartbeat.incarnation, event.offset)
+                    self.cold_start.heartbeat_read(event.partition, heartbeat.incarnation)
         elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
             self.closing_marks.read(event.key, event.value, event.offset, event.timestamp_ms)
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import orjson
 
+from statechannel.core.bounded import remember
 from statechannel.core.codec import is_broker_id
 
 MEMBER_FORMAT = 1
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -161,14 +160,6 @@ class Membership:
             self._lose(lost)
             found.append(lost)
         return found
-
-
-def remember(table: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
-    """Put an entry into a table as its newest; beyond the limit the oldest is forgotten."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > limit:
-        del table[next(iter(table))]
 
 
 def decode_member(value: bytes | None) -> dict[str, Any] | None:

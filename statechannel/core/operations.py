@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from statechannel.core.bounded import remember
 from statechannel.core.bundle import bounds_at, children_of, even_bounds, is_namespace
 from statechannel.core.codec import CLOSING_PREFIX
 from statechannel.core.commands import (
@@ -112,9 +113,7 @@ class Operations:
             # The unloads of a namespace's deletion come before its own record: the operation is the namespace's.
             subject = key.namespace if key.flow == Flow.NAMESPACE else name
             operation = Operation(operation_id, key.flow or "", subject, partition, offset)
-            self.known[operation_id] = operation
-            while len(self.known) > self._engine.config.operations_max:
-                del self.known[next(iter(self.known))]
+            remember(self.known, operation_id, operation, self._engine.config.operations_max)
         operation.changed_offset = offset
         operation.state = record.state
         if operation.flow == Flow.NAMESPACE and not key.is_namespace:
@@ -126,9 +125,7 @@ class Operations:
             operation.destination = record.to or operation.destination
             self._current[name] = operation_id
             return
-        self._current.pop(name, None)
-        status, result = _ending(operation.flow, record.state, record.from_)
-        self._end(operation_id, status, result, offset)
+        self._came_to_rest(operation, record.state, record.from_, offset)
 
     def seed(self, view: View) -> None:
         """After a lenient join: what the newest record of each key says of its operation."""
@@ -156,9 +153,13 @@ class Operations:
             return
         known.state, known.changed_offset = key.state, key.offset
         if key.state not in IN_FLIGHT:
-            self._current.pop(key.name, None)
-            status, result = _ending(known.flow, key.state, key.from_)
-            self._end(known.id, status, result, key.offset)
+            self._came_to_rest(known, key.state, key.from_, key.offset)
+
+    def _came_to_rest(self, operation: Operation, state: State, from_: str | None, offset: int) -> None:
+        """The subject of an operation is no longer in flight."""
+        self._current.pop(operation.name, None)
+        status, result = _ending(operation.flow, state, from_)
+        self._end(operation.id, status, result, offset)
 
     def _end(self, operation_id: str, status: str, result: str, offset: int) -> None:
         operation = self.known.get(operation_id)

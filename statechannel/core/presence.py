@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from statechannel.core.bounded import remember
 from statechannel.core.effects import Append
 from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
-from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member, remember
+from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member
 from statechannel.core.record import FORMAT
 
 if TYPE_CHECKING:
@@ -289,10 +290,8 @@ class Presence:
         if not self.announced:
             return
         self._next_at_s = engine.now.mono_s + engine.config.member_interval_s
-        if len(self._sent_at_s) >= OUTSTANDING_MAX:
-            del self._sent_at_s[next(iter(self._sent_at_s))]
         self._seq += 1
-        self._sent_at_s[self._seq] = engine.now.mono_s
+        remember(self._sent_at_s, self._seq, engine.now.mono_s, OUTSTANDING_MAX)
         identity = engine.identity
         info = {
             "format": MEMBER_FORMAT,

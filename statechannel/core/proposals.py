@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ulid import ULID
 
 from statechannel.core import codec
+from statechannel.core.bounded import remember
 from statechannel.core.effects import Append
 from statechannel.core.inputs import Topic
 from statechannel.core.record import FORMAT, Kind
@@ -196,9 +197,7 @@ class Proposals:
 
     def _unjudged(self, other: _Other, key: bytes, value: bytes | None) -> None:
         token = self._engine.new_token()
-        self._others[token] = other
-        while len(self._others) > self._engine.config.pending_max:
-            del self._others[next(iter(self._others))]
+        remember(self._others, token, other, self._engine.config.pending_max)
         self._engine.perform(Append(token, Topic.CHANNEL, other.partition, key, value))
 
     def appended(self, report: Appended) -> None:

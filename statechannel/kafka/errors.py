@@ -151,6 +151,17 @@ def is_transient(problem: BaseException | KafkaError) -> bool:
     return error is not None and error.code() in _AWAY
 
 
+def telling(answer: KafkaError | None, client: KafkaError | None) -> KafkaError | None:
+    """Which of the two to tell: "connection refused", from the client's callback, says more than "timed out".
+
+    Args:
+        answer: What the call ended with; None where that is no error of Kafka's.
+        client: What the client has reported last.
+    """
+    made_by_client = answer is None or answer.code() < 0
+    return client if client is not None and made_by_client else answer
+
+
 def is_access_denied(problem: BaseException | KafkaError) -> bool:
     """Whether authentication failed or an ACL is missing."""
     error = kafka_error_of(problem)

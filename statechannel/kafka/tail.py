@@ -16,6 +16,7 @@ from statechannel.kafka.errors import (
     is_topic_missing,
     is_transient,
     kafka_error_of,
+    telling,
     translate,
 )
 from statechannel.kafka.patience import ask_patiently
@@ -201,9 +202,7 @@ class PartitionTail:
         try:
             answer = ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=grace_s)
         except KafkaException as error:
-            cause = kafka_error_of(error)
-            if self._error is not None and (cause is None or cause.code() < 0):
-                cause = self._error  # "connection refused" says more than "timed out"
+            cause = telling(kafka_error_of(error), self._error)
             raise translate(cause or error, self._doing(doing), secrets=self._settings.secrets()) from error
         if answer is None:
             raise self._away(doing)

@@ -21,6 +21,7 @@ from statechannel.kafka.errors import (
     is_topic_missing,
     is_transient,
     kafka_error_of,
+    telling,
     translate,
 )
 from statechannel.kafka.patience import Answer, ask_patiently
@@ -252,10 +253,10 @@ class TopicAdmin:
         try:
             return future.result(timeout=self._timeout_s + 5.0)
         except (KafkaException, FutureTimeoutError) as error:
-            self._admin.poll(0)  # serves error_cb: "connection refused" says more than "timed out"
+            self._admin.poll(0)  # serves error_cb
             code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
-            cause = self._last_error if self._last_error is not None and code.code() < 0 else code
-            raise _CallFailedError(code, translate(cause, doing, secrets=self._settings.secrets())) from None
+            cause = telling(code, self._last_error)
+            raise _CallFailedError(code, translate(cause or code, doing, secrets=self._settings.secrets())) from None
 
 
 class _CallFailedError(KafkaException):

@@ -133,11 +133,7 @@ class Faults:
         sleeper = self._asleep.pop()
         process.slow = rng.random() < 0.8  # noqa: PLR2004
         world.events.after(rng.uniform(0.0, 2.0), sleeper.wake)
-
-        def over() -> None:
-            process.slow = False
-
-        world.events.after(SLEEP_MAX_S, over)
+        self._end_slow_spell(process, SLEEP_MAX_S)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -191,11 +187,13 @@ class Faults:
             self._world.note(f"{victim.name} is slow")
             self._world.trace.count("slow spells")
             victim.slow = True
+            self._end_slow_spell(victim, rng.choice((2.0, 8.0, 20.0)))
 
-            def over() -> None:
-                victim.slow = False
+    def _end_slow_spell(self, process: Process, after_s: float) -> None:
+        def over() -> None:
+            process.slow = False
 
-            self._world.events.after(rng.choice((2.0, 8.0, 20.0)), over)
+        self._world.events.after(after_s, over)
 
     def _twin(self, rng: Random) -> None:
         """A second process under the id of a paused or running one."""

@@ -280,7 +280,7 @@ def _mark_ignored(patcher: Patcher) -> None:
 
 @plant(ENGINE, "a mark counts that somebody else's heartbeat came before")
 def _void_mark_counts(patcher: Patcher) -> None:
-    patcher.bend(ColdStart, "_note", nothing)
+    patcher.bend(ColdStart, "note", nothing)
 
 
 @plant(ENGINE, "one failed split commit loses the children it prepared")

@@ -29,6 +29,37 @@ from statechannel.core.membership import MEMBER_FORMAT
 
 STEP_S = 0.1
 
+NAMESPACE = b"t/n"
+BUNDLE = b"t/n/0x00000000_0xffffffff"
+CREATED = orjson.dumps(
+    {
+        "format": 1,
+        "kind": "proposal",
+        "id": "ns1",
+        "covers": -1,
+        "by": {"broker": "z", "incarnation": "z-1"},
+        "version": 1,
+        "base": None,
+        "state": "Active",
+        "action": "create",
+        "flow": "namespace",
+        "operation": "op1",
+        "children": ["0x00000000_0xffffffff"],
+    }
+)
+"""Creates the namespace with the one bundle; offset 0 of most logs."""
+
+
+def mark(incarnation: str, through: int) -> bytes:
+    return orjson.dumps({"through": through, "by": {"broker": "x", "incarnation": incarnation}})
+
+
+def heartbeat(incarnation: str, clean_to: int) -> bytes:
+    by = {"broker": "x", "incarnation": incarnation}
+    return orjson.dumps(
+        {"format": 1, "kind": "heartbeat", "id": "h1", "covers": clean_to, "clean_to": clean_to, "by": by}
+    )
+
 
 class LoneEngine:
     """Broker `a`, process `a-1`, on one partition.

@@ -7,40 +7,11 @@ from statechannel.core import codec
 from statechannel.core.commands import Lookup, Owned
 from statechannel.core.inputs import AppendFailed, RecordRead, Topic
 from statechannel.core.replica import Phase, Replica
-from tests.support.lone_engine import LoneEngine
+from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, mark
 
 KEY = codec.COLD_START_KEY
-NAMESPACE = b"t/n"
-BUNDLE = b"t/n/0x00000000_0xffffffff"
-CREATED = orjson.dumps(
-    {
-        "format": 1,
-        "kind": "proposal",
-        "id": "ns1",
-        "covers": -1,
-        "by": {"broker": "z", "incarnation": "z-1"},
-        "version": 1,
-        "base": None,
-        "state": "Active",
-        "action": "create",
-        "flow": "namespace",
-        "operation": "op1",
-        "children": ["0x00000000_0xffffffff"],
-    }
-)
 WHOLE = [(NAMESPACE, CREATED, 1)]
 CLEANED = [(b"!heartbeat", b"", 1), *WHOLE]
-
-
-def mark(incarnation: str, through: int) -> bytes:
-    return orjson.dumps({"through": through, "by": {"broker": "x", "incarnation": incarnation}})
-
-
-def heartbeat(incarnation: str, clean_to: int) -> bytes:
-    by = {"broker": "x", "incarnation": incarnation}
-    return orjson.dumps(
-        {"format": 1, "kind": "heartbeat", "id": "h1", "covers": clean_to, "clean_to": clean_to, "by": by}
-    )
 
 
 def in_a_cold_start(**config: float) -> LoneEngine:
