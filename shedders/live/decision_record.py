@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
+DRAIN: Final = "drain"
+"""Strategy of the decisions of a drain: they are made on somebody's order, beside the balancer's cycle."""
 
 Id = Annotated[str, Field(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
 Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]

@@ -25,7 +25,7 @@ from shedders.isolation import Isolation
 from shedders.live.asks import Asks
 from shedders.live.balancer import Balancer, Ports
 from shedders.live.checks import Checks
-from shedders.live.chosen import MODULAR, Chosen, choose, laid_down
+from shedders.live.chosen import MODULAR, Chosen, in_force, laid_down
 from shedders.live.clocks import LiveClocks
 from shedders.live.cluster_now import Known, cluster_now, why_left_alone
 from shedders.live.decision_record import Inputs
@@ -38,13 +38,11 @@ from shedders.live.decision_topic import (
     newest_decision,
     open_decision_topic,
 )
-from shedders.live.drain import STRATEGY as DRAIN
 from shedders.live.drain import Drains
 from shedders.live.duties import Duties
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
-from shedders.live.policy_settings import balanced_by
 from shedders.live.policy_standing import Standing
 from shedders.live.policy_topic import PolicyTopics, open_policy_topic
 from shedders.live.renewal import Renewal
@@ -142,7 +140,7 @@ class BalancerExtension:
         self._drains: Drains | None = None
         self._renewal: Renewal | None = None
         self._metrics: BalancerMetrics | None = None
-        self._chosen: Chosen = choose(self.settings, manager=self.settings.manager)
+        self._chosen: Chosen = in_force(self.settings, None)[1]
         self._chosen_for: tuple[object, ...] = _asked_for(Standing(), self.settings.manager)
         self._isolation: tuple[Policies, Isolation] | None = None
         self._unusable: str | None = None
@@ -362,7 +360,7 @@ class BalancerExtension:
         timeout_s = channel.settings.kafka.command_timeout_s
         try:
             topic = DecisionTopics(topics.channel)
-            return await asyncio.to_thread(newest_decision, client, topic, timeout_s, without=DRAIN)
+            return await asyncio.to_thread(newest_decision, client, topic, timeout_s)
         except StateChannelError as error:
             _log.warning("decisions-unread", error=str(error))
             return None
@@ -440,11 +438,8 @@ class BalancerExtension:
             self._balancer.wake("policy")
 
     def _choose_anew(self, standing: Standing) -> None:
-        others = {name: value for name, value in standing.settings.items() if not name.startswith(f"{NAME}.")}
         try:
-            settings = balanced_by(self._configured, standing.settings)
-            manager = standing.manager or settings.manager
-            self._chosen = choose(settings, others, manager=manager, common=laid_down(standing))
+            settings, self._chosen = in_force(self._configured, standing)
         except StateChannelError as error:
             # Placements go on as before, and nothing is moved: who knows what the policy was to prevent.
             self._unusable = str(error)
