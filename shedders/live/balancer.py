@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -15,7 +15,7 @@ from ulid import ULID
 
 from shedders.booked_moves import BookedMoves
 from shedders.errors import StrategyFailedError
-from shedders.live.cluster_now import Known, cluster_now
+from shedders.live.cluster_now import Kept, Known, cluster_now
 from shedders.live.decision_build import (
     BudgetUse,
     Executed,
@@ -65,6 +65,7 @@ class Ports:
         write: Writes a decision record down; never waits.
         recall: The newest shedding decision that any leader wrote down; None where there is none or it cannot be read.
         unusable: Why the policies in force cannot be used as they stand; None if they can.
+        kept: Of the clusters before.
     """
 
     channel: StateChannel
@@ -77,6 +78,11 @@ class Ports:
     metrics: BalancerMetrics
     clocks: LiveClocks
     unusable: Callable[[], str | None] = _nothing
+    kept: Kept = field(default_factory=Kept)
+
+    def cluster(self, picture: Picture) -> Cluster:
+        """The cluster as strategies see it now."""
+        return cluster_now(picture, self.known(), self.clocks.log_ms(), kept=self.kept)
 
 
 class _Lead(NamedTuple):
@@ -198,7 +204,7 @@ class Balancer:
         balance.number += 1
         balance.booked.bounds(expire_s=settings.move_timeout_s, keep_s=settings.move_memory_s)
         picture = ports.channel.picture()
-        cluster, _ = balance.look(cluster_now(picture, ports.known(), ports.clocks.log_ms()), begun_s)
+        cluster, _ = balance.look(ports.cluster(picture), begun_s)
         self._last = cluster
         chosen = ports.chosen()
         occasion = self._occasion(lead, trigger, picture, chosen, begun_s)

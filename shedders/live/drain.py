@@ -18,7 +18,6 @@ from ulid import ULID
 
 from shedders.dry_run import Checked, Decision
 from shedders.errors import StrategyFailedError
-from shedders.live.cluster_now import cluster_now
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, shed_record
 from shedders.live.decision_record import DRAIN
 from shedders.live.drain_limits import Receivers, TokenBucket
@@ -169,7 +168,7 @@ class Drains:
             if self._is_cordoned(plan.broker):
                 running.steps += 1
                 pipeline = self._pipeline(pipeline)
-                cluster = cluster_now(picture, self._ports.known(), clocks.log_ms())
+                cluster = self._ports.cluster(picture)
                 try:
                     step = plan.step(cluster, holding, pipeline, now_s)
                 except StrategyFailedError as error:

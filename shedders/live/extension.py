@@ -27,7 +27,7 @@ from shedders.live.balancer import Balancer, Ports
 from shedders.live.checks import Checks
 from shedders.live.chosen import MODULAR, Chosen, in_force, laid_down
 from shedders.live.clocks import LiveClocks
-from shedders.live.cluster_now import Known, cluster_now, why_left_alone
+from shedders.live.cluster_now import Kept, Known, cluster_now, why_left_alone
 from shedders.live.decision_record import Inputs
 from shedders.live.decision_topic import (
     DecisionLags,
@@ -146,6 +146,7 @@ class BalancerExtension:
         self._unusable: str | None = None
         self._trail = RecentTrail(lambda: self.settings.move_memory_s)
         self._served: Sequence[str] = ()
+        self._kept = Kept()
         self._loop_thread = 0
         self._duties = Duties(
             first_wait_s=lambda: self.settings.restart_wait_s,
@@ -230,6 +231,7 @@ class BalancerExtension:
         return DecisionTopics(channel, decision_lags=lags)
 
     def _begin(self, channel: StateChannel) -> None:
+        self._kept.update(channel.picture().bundles)  # the first picture takes longest: better now than in a placement
         self._metrics = metrics = BalancerMetrics(
             channel.settings.channel.name,
             channel.identity.broker,
@@ -247,6 +249,7 @@ class BalancerExtension:
             metrics=metrics,
             clocks=self._clocks,
             unusable=lambda: self._unusable,
+            kept=self._kept,
         )
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
         self._duties.begin("balancing", balancer.run)
@@ -406,7 +409,7 @@ class BalancerExtension:
         channel, standing = self._channel, self.standing
         if channel is None or standing is None:
             return Surroundings(Cluster({}, {}), known=False)
-        cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True)
+        cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
         return Surroundings(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
     def _has_policy(self, namespace: str) -> bool:
