@@ -126,6 +126,8 @@ def channel(monkeypatch: pytest.MonkeyPatch, folder: Path, log: ChannelLog) -> N
     header = ExportHeader("chan", {0: len(log.records)}, log.at_ms)
     write_export(path, header, iter(log.records), now_ms=lambda: log.at_ms)
     monkeypatch.setattr(why, "read_channel", lambda _, observers=(): read_views(read_export(path), observers=observers))
+    asked = {"op-9": {"by": "ann@desk", "flow": "transfer"}}
+    monkeypatch.setattr(why, "requests_seen", lambda _: asked)
 
 
 def two_moves() -> ChannelLog:
@@ -268,6 +270,16 @@ def test_why_tells_the_decision_of_each_move(
     found = json.loads(lines(run("why", WHOLE, *HERE, "--output", "json", "--limit", "2")))
     assert [(step["what"], step["decision"]) for step in found["steps"]] == [("assigned", None), ("moved", IDS[2])]
     assert (found["asked"], found["owner"], found["left_out"], found["whole"]) == (WHOLE, "b2", 1, True)
+
+
+def test_why_tells_who_asked_by_command(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    inject(monkeypatch)
+    log = two_moves()
+    log.moved(WHOLE, "b2", "b3", operation="op-9")
+    channel(monkeypatch, tmp_path, log)
+    assert "    asked for by ann@desk (transfer)" in lines(run("why", WHOLE, *HERE))
 
 
 def test_why_goes_on_without_any_decision(
