@@ -11,7 +11,9 @@ from statechannel.demo.cluster import Cluster
 from statechannel.demo.errors import DemoError
 
 CALM = 3
-"""So many decisions in a row that move nothing, and it has settled."""
+"""So many decisions in a row that could have moved something and did not, and it has settled."""
+COOLING = "CoolDown"
+"""Reason of a decision that waits for the brokers' figures after a move."""
 SETTLED_S = 120.0
 _POLL_S = 0.5
 
@@ -62,7 +64,7 @@ def until_settled(cluster: Cluster, since_ms: int, brokers: int) -> Balanced:
             one for one in listed if one["subject"] == "shed" and one["skipped"] is None and one["at_ms"] >= since_ms
         ]
         moved = [one for one in made if _begun(one)]
-        calm = not any(_begun(one) for one in made[-CALM:])
+        calm = not any(_begun(one) or one["reason"] == COOLING for one in made[-CALM:])
         if moved and calm and len(made[-1]["scores"]) == brokers:
             return Balanced(moved, moved[0]["scores"], made[-1]["scores"])
         if time.monotonic() > until_s:
