@@ -151,6 +151,10 @@ class LoadService:
         seen = self._topics.top_bundles.seen(self._clocks.mono_s())
         return {name: TopSeen(one.report.bundles, one.age_s, one.lapsed) for name, one in seen.items()}
 
+    def position(self, kind: Kind) -> int | None:
+        """How far a load topic was read: offset of the newest record taken in, -1: none; None where it is not followed here."""
+        return self._topics.position(kind)
+
     def local_bundles(self) -> Mapping[str, LocalBundle]:
         """Every bundle of this broker with its averages: what it decides on splits by."""
         return self._local.bundles

@@ -184,7 +184,7 @@ class Balancer:
                 self._ports.metrics.stopped()
         elif self._lead is None or self._lead.term != term:
             booked = BookedMoves(expire_s=self._settings().move_timeout_s, keep_s=self._settings().move_memory_s)
-            self._lead = _Lead(term, now_s, Balance(booked))
+            self._lead = _Lead(term, now_s, Balance(booked, estimates_max=self._settings().children_estimated_max))
             self._fingerprint = ""
         return self._lead
 

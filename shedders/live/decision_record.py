@@ -117,7 +117,7 @@ class DecisionRecord(RecordPart):
     cycle: Count = Field(description="1, 2, 3, ... of this leader and subject.")
     at_ms: Count = Field(description="Estimate of the log's time, milliseconds since 1970.")
     took_ms: float | None = Field(None, description="Time that the decision took, its inputs' gathering included.")
-    trigger: Word = Field(description="Why it was decided now: `cycle`, `forced`, `new-leader`, `children`, `request`.")
+    trigger: Word = Field(description="Why it was decided now: `cycle`, `new-leader`, `policy`, `children`, `request`.")
     manager: Word = Field(description="`extensible` or `modular`.")
     strategy: str
     placement: str | None = Field(None, description="Strategy that chose destinations that were left open.")

@@ -17,6 +17,7 @@ import structlog
 
 from loaddata.channel_port import MemberChannel
 from loaddata.kafka_side import LoadConnection
+from loaddata.report_record import Kind
 from loaddata.service import LoadService
 from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
@@ -67,9 +68,6 @@ if TYPE_CHECKING:
     from statechannel.settings import Settings
 
 _log = structlog.get_logger(__name__)
-
-WATCH_MAX = 100_000
-POLICIES_WITHIN_S = 10.0
 
 
 def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
@@ -144,12 +142,13 @@ class BalancerExtension:
         self._chosen_for: tuple[object, ...] = _asked_for(Standing(), self.settings.manager)
         self._isolation: tuple[Policies, Isolation] | None = None
         self._unusable: str | None = None
-        self._trail = RecentTrail(lambda: self.settings.move_memory_s)
+        self._trail = RecentTrail(lambda: self.settings.move_memory_s, lambda: self.settings.moves_remembered_max)
         self._served: Sequence[str] = ()
         self._kept = Kept()
         self._loop_thread = 0
         self._duties = Duties(
             first_wait_s=lambda: self.settings.restart_wait_s,
+            longest_wait_s=lambda: self.settings.restart_wait_max_s,
             now_s=self._clocks.mono_s,
             over=lambda: self._channel is None or self._channel.stopped is not None,
         )
@@ -162,6 +161,7 @@ class BalancerExtension:
             ask_leader=self._ask_leader,
             leader_wait_s=lambda: self.settings.leader_wait_s,
             asks_max=lambda: self.settings.leader_asks_max,
+            bounds=lambda: self.settings.placement_bounds(),  # noqa: PLW0108 - policies put other settings in place
         )
 
     def _serving(self) -> Sequence[str]:
@@ -196,7 +196,11 @@ class BalancerExtension:
         self._writer = DecisionWriter(
             client,
             decision_topics,
-            bounds=WriterBounds(self.settings.decision_queue_records, self.settings.decision_delivery_timeout_ms),
+            bounds=WriterBounds(
+                self.settings.decision_queue_records,
+                self.settings.decision_delivery_timeout_ms,
+                self.settings.decision_writers_max,
+            ),
         )
         self._follower = PolicyFollower(
             policy_reader(client, policy_topics),
@@ -220,8 +224,9 @@ class BalancerExtension:
             )
             await self._loads.start()
         self._weigh()
-        if not await self._follower.wait_known(POLICIES_WITHIN_S):
-            _log.warning("policies-unread", seconds=POLICIES_WITHIN_S)
+        wait_s = self.settings.policies_wait_s
+        if not await self._follower.wait_known(wait_s):
+            _log.warning("policies-unread", seconds=wait_s)
         self._begin(channel)
 
     def _decision_topics(self, channel: str) -> DecisionTopics:
@@ -258,6 +263,7 @@ class BalancerExtension:
             ports,
             lambda: self.settings,
             take_notes=self._placement.take_notes,
+            take_ends=self._placement.take_ends,
             counts=lambda: WriteCounts() if self._writer is None else self._writer.counts,
             manager=lambda: self.manager,
         )
@@ -279,7 +285,8 @@ class BalancerExtension:
             )
             self._duties.begin("renewing", self._renewal.run)
         self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager)
-        asks = Asks(balancer, SplitAsks(channel, self._source, local), self._drains, Checks(ports))
+        splits = SplitAsks(channel, self._source, local, lambda: self.settings.split_known_within_s)
+        asks = Asks(balancer, splits, self._drains, Checks(ports))
         channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
@@ -329,7 +336,7 @@ class BalancerExtension:
         """Moves and splits, as they are accepted. What is missed while a partition is joined anew is not made up for."""
         channel = self._channel
         while channel is not None:
-            watch = channel.watch(WATCH_MAX)
+            watch = channel.watch(self.settings.watch_max)
             try:
                 while True:
                     self._changed(await watch.next())
@@ -341,7 +348,7 @@ class BalancerExtension:
     def _changed(self, change: Change) -> None:
         self._trail.changed(change, self._clocks.mono_s())
         if change.state in (State.ASSIGNING, State.ASSIGNED):
-            self._placement.assigned(change.bundle)
+            self._placement.assigned(change.bundle, change.to if change.state is State.ASSIGNED else None)
         if self._renewal is not None:
             self._renewal.changed(change)
         if self._balancer is not None:
@@ -402,6 +409,8 @@ class BalancerExtension:
         standing = self.standing
         return Inputs(
             channel={str(partition): offset for partition, offset in enumerate(positions)},
+            broker_load=None if self._loads is None else self._loads.position(Kind.BROKER_LOAD),
+            top_bundles=None if self._loads is None else self._loads.position(Kind.TOP_BUNDLES),
             policies=None if standing is None else standing.position,
         )
 

@@ -380,7 +380,7 @@ def test_numbers_are_the_strategys_where_it_has_its_own() -> None:
 
 def test_several_decisions_that_say_the_same_are_told_once() -> None:
     quiet = [record(number, why="even", scores=SCORES) for number in (2, 3, 4)]
-    answer = asked(skipped_record(occasion(1), "cool-down", "moved just now"), *quiet)
+    answer = asked(skipped_record(occasion(1), "safe-mode", "Kafka was away"), *quiet)
     assert answer.same == 3
     assert answer.said[1] == "the last 3 decisions, since 8 min, say the same"
     changed = asked(*quiet[:1], record(5, left=[Left(ONE, "cooling", "5 s")]))

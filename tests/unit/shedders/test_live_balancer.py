@@ -203,7 +203,7 @@ async def test_a_bug_beside_the_strategy_is_written_down_too_before_the_duty_fai
     world.chosen = replace(world.chosen, pipeline=None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         await world.cycle()
-    assert [one.skipped for one in world.decisions] == ["internal-error"]
+    assert [(one.skipped, one.label) for one in world.decisions] == [("internal-error", "Failure")]
 
 
 # --- leadership -----------------------------------------------------------------------------------------------------

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from loaddata.broker_load import ResourceWeights
+from loaddata.report_record import Kind
 from shedders.cluster import IsolationPolicy, Policies
 from shedders.live import extension
 from shedders.live.chosen import choose, laid_down
+from shedders.live.decision_record import Inputs
 from shedders.live.extension import BalancerExtension, make
 from shedders.live.policy_standing import Standing
 from shedders.live.renewal import Renewal
@@ -147,6 +149,17 @@ def test_before_it_starts_nobody_is_placed() -> None:
     assert found.placement is not None
     assert found.placement.choose(key(0), ["b1"], {}) is None
     assert found.status()["placements"] == {"unread": 1}
+
+
+@pytest.mark.parametrize(("reading", "top"), [(True, 7), (False, None)])
+def test_inputs_say_how_far_each_log_was_read(reading: bool, top: int | None) -> None:
+    found = made()
+    found._channel = SimpleNamespace(positions=lambda: {0: 5, 1: 6})  # type: ignore[assignment]
+    assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6})
+    at = {Kind.BROKER_LOAD: 4, Kind.TOP_BUNDLES: 7 if reading else None}  # only a leader follows the heaviest bundles
+    found._loads = SimpleNamespace(position=at.__getitem__)  # type: ignore[assignment]
+    found._follower = SimpleNamespace(standing=Standing(position=3))  # type: ignore[assignment]
+    assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6}, broker_load=4, top_bundles=top, policies=3)
 
 
 # --- the watch ------------------------------------------------------------------------------------------------------
