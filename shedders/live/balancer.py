@@ -29,6 +29,7 @@ from shedders.live.lead import Balance
 from shedders.live.movers import Ended, Movers
 from statechannel.core.bundle import parse_key
 from statechannel.core.states import State
+from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
     from shedders.cluster import Cluster
@@ -63,7 +64,8 @@ class Ports:
         chosen: The strategies in force.
         inputs: How far each log was read.
         write: Writes a decision record down; never waits.
-        recall: The newest shedding decision that any leader wrote down; None where there is none or it cannot be read.
+        recall: The newest decision that any leader wrote down and that the next goes on from; None where there is none. It may
+            raise: then the leader begins without memory.
         unusable: Why the policies in force cannot be used as they stand; None if they can.
         kept: Of the clusters before.
     """
@@ -234,7 +236,15 @@ class Balancer:
 
     async def _recall(self, lead: _Lead) -> None:
         """Go on where the leader before this one stopped: hit counts and smoothed usage do not begin anew."""
-        before = await self._ports.recall()
+        try:
+            before = await self._ports.recall()
+        except StateChannelError as error:
+            _log.warning("decisions-unread", error=str(error))
+            return
+        except Exception as error:
+            # Whatever it is, it must not keep this leader from deciding for ever.
+            _log.error("decisions-unread", exc_info=error)
+            return
         if before is not None and before.memory is not None:
             lead.balance.memory = {before.strategy: before.memory}
 

@@ -22,11 +22,10 @@ from loaddata.service import LoadService
 from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.cluster import Cluster, Policies
-from shedders.isolation import Isolation
 from shedders.live.asks import Asks
 from shedders.live.balancer import Balancer, Ports
 from shedders.live.checks import Checks
-from shedders.live.chosen import MODULAR, Chosen, in_force, laid_down
+from shedders.live.chosen import MODULAR
 from shedders.live.clocks import LiveClocks
 from shedders.live.cluster_now import Kept, Known, cluster_now, why_left_alone
 from shedders.live.decision_record import Inputs
@@ -41,6 +40,7 @@ from shedders.live.decision_topic import (
 )
 from shedders.live.drain import Drains
 from shedders.live.duties import Duties
+from shedders.live.in_force import InForce
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
@@ -53,7 +53,6 @@ from shedders.live.splitting import Splitting
 from shedders.live.telling import Telling
 from shedders.live.trail import RecentTrail
 from statechannel.core.states import State
-from statechannel.errors import StateChannelError
 from statechannel.runtime.changes import ChangesError
 from statechannel.runtime.request_record import Asked
 
@@ -118,8 +117,7 @@ class BalancerExtension:
         create_topics: bool = True,
         replication_factor: int = -1,
     ) -> None:
-        self.settings = settings or BalancerSettings()
-        self._configured = self.settings
+        self._in_force = InForce(settings or BalancerSettings())
         self._clocks = clocks or LiveClocks()
         self._source = source if source is not None else NoBundles()
         self._host = host
@@ -138,10 +136,6 @@ class BalancerExtension:
         self._drains: Drains | None = None
         self._renewal: Renewal | None = None
         self._metrics: BalancerMetrics | None = None
-        self._chosen: Chosen = in_force(self.settings, None)[1]
-        self._chosen_for: tuple[object, ...] = _asked_for(Standing(), self.settings.manager)
-        self._isolation: tuple[Policies, Isolation] | None = None
-        self._unusable: str | None = None
         self._trail = RecentTrail(lambda: self.settings.move_memory_s, lambda: self.settings.moves_remembered_max)
         self._served: Sequence[str] = ()
         self._kept = Kept()
@@ -155,7 +149,7 @@ class BalancerExtension:
         self._placement = LivePlacement(
             surroundings=self._surroundings,
             held=lambda bundle: self._channel is not None and self._channel.holder(bundle) is not None,
-            pipeline=lambda: self._chosen.placing,
+            pipeline=lambda: self._in_force.chosen.placing,
             now_s=self._clocks.mono_s,
             refresh_s=lambda: self.settings.placement_refresh_s,
             ask_leader=self._ask_leader,
@@ -213,14 +207,14 @@ class BalancerExtension:
                 client, topics.channel, self._create_topics, self._replication_factor, timeout_s=timeout_s
             )
             self._loads = LoadService(
-                # Whether bundles with policies are told is asked of `_has_policy` alone, which knows the policy about it.
+                # Whether bundles with policies are told is asked of `has_policy` alone, which knows the policy about it.
                 self.settings.load.model_copy(update={"top_with_policies": False}),
                 connection,
                 channel.identity,
                 self._source,
                 MemberChannel(channel),
                 host=self._host,
-                has_policy=self._has_policy,
+                has_policy=lambda namespace: self._in_force.keeps(self.standing, namespace),
             )
             await self._loads.start()
         self._weigh()
@@ -247,13 +241,13 @@ class BalancerExtension:
             channel=channel,
             standing=lambda: self.standing,
             known=self._known,
-            chosen=lambda: self._chosen,
+            chosen=lambda: self._in_force.chosen,
             inputs=self._inputs,
             write=self._write,
             recall=self._recall,
             metrics=metrics,
             clocks=self._clocks,
-            unusable=lambda: self._unusable,
+            unusable=lambda: self._in_force.unusable,
             kept=self._kept,
         )
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
@@ -281,7 +275,7 @@ class BalancerExtension:
             )
             self._duties.begin("splitting", splitting.run)
             self._renewal = Renewal(
-                channel.identity.broker, self._cool_down_s, self._loads.report_now, self._clocks.mono_s
+                channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
             )
             self._duties.begin("renewing", self._renewal.run)
         self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager)
@@ -310,8 +304,8 @@ class BalancerExtension:
         standing = self.standing
         return {
             "manager": self.manager,
-            "profile": self._chosen.profile,
-            "strategies": dict(self._chosen.names),
+            "profile": self._in_force.chosen.profile,
+            "strategies": dict(self._in_force.chosen.names),
             "balancing": self.settings.balancing and (standing is None or standing.shedding_on),
             "deciding": self._balancer is not None and self._balancer.leading,
             "drains": {} if self._drains is None else self._drains.status(),
@@ -326,8 +320,8 @@ class BalancerExtension:
         found = self._duties.failing()
         if self._placement.failing:
             found["placement"] = self._placement.failing
-        if self._unusable is not None:
-            found["policies"] = self._unusable
+        if self._in_force.unusable is not None:
+            found["policies"] = self._in_force.unusable
         return found
 
     # --- what happens on the channel ----------------------------------------------------------------------------------
@@ -354,10 +348,6 @@ class BalancerExtension:
         if self._balancer is not None:
             self._balancer.changed(change)
 
-    def _cool_down_s(self) -> float | None:
-        found = getattr(self._chosen.settings["shedding"], "cool_down_s", None)
-        return found if isinstance(found, int | float) else None
-
     def _write(self, record: Any) -> None:
         if self._writer is not None:
             self._writer.write(record)
@@ -368,14 +358,14 @@ class BalancerExtension:
             return None
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
-        try:
-            topic = DecisionTopics(topics.channel)
-            return await asyncio.to_thread(newest_decision, client, topic, timeout_s)
-        except StateChannelError as error:
-            _log.warning("decisions-unread", error=str(error))
-            return None
+        return await asyncio.to_thread(newest_decision, client, DecisionTopics(topics.channel), timeout_s)
 
     # --- what is known ----------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> BalancerSettings:
+        """The balancer's, with what policies say in place of the configured ones."""
+        return self._in_force.settings
 
     @property
     def standing(self) -> Standing | None:
@@ -421,45 +411,18 @@ class BalancerExtension:
         cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
         return Surroundings(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
-    def _has_policy(self, namespace: str) -> bool:
-        """Whether the bundles of a namespace are kept from being shed for its policies' sake."""
-        standing = self.standing
-        if standing is None:
-            return False
-        allowed = standing.shed_with_policies
-        if self._configured.load.top_with_policies if allowed is None else allowed:
-            return False
-        policies = standing.policies
-        if namespace in policies.anti_affinity:
-            return True
-        if self._isolation is None or self._isolation[0] is not policies:
-            self._isolation = policies, Isolation(policies.isolation, {})
-        zone = self._isolation[1].zone(namespace)
-        return zone is not None and (zone.policy is not None or zone.broken is not None)
-
     # --- policies -----------------------------------------------------------------------------------------------------
 
     def _policies_changed(self, standing: Standing) -> None:
-        asked_for = _asked_for(standing, standing.manager or self._configured.manager)
-        if asked_for != self._chosen_for:
-            self._chosen_for = asked_for
-            self._choose_anew(standing)
+        fault = self._in_force.follow(standing)
+        if fault is not None:
+            _log.error("policies-unusable", error=str(fault), hint=fault.hint)
+        if self._metrics is not None:
+            self._metrics.log_scores = self.settings.debug_scores
         self._weigh()
         self._placement.forget()
         if self._balancer is not None:
             self._balancer.wake("policy")
-
-    def _choose_anew(self, standing: Standing) -> None:
-        try:
-            settings, self._chosen = in_force(self._configured, standing)
-        except StateChannelError as error:
-            # Placements go on as before, and nothing is moved: who knows what the policy was to prevent.
-            self._unusable = str(error)
-            _log.error("policies-unusable", error=str(error), hint=error.hint)
-            return
-        self.settings, self._unusable = settings, None
-        if self._metrics is not None:
-            self._metrics.log_scores = settings.debug_scores
 
     def _weigh(self) -> None:
         """What each resource counts in this broker's own reports."""
@@ -474,8 +437,3 @@ class BalancerExtension:
         channel = self._channel
         if channel is not None:
             channel.request(Asked.LOOKUP, {"name": bundle}, self.settings.leader_wait_s)
-
-
-def _asked_for(standing: Standing, manager: str) -> tuple[object, ...]:
-    """What strategies are chosen by."""
-    return standing.settings, manager, laid_down(standing)
