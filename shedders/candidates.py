@@ -95,9 +95,7 @@ def blind(
     """Nobody's load is known: one of those with the fewest bundles, those on their way included."""
     if not candidates:
         return nobody(bundle, memory)
-    scores = {
-        name: float(len(cluster.bundles_of.get(name, ())) + len(booked.get(name, ()))) for name in sorted(candidates)
-    }
+    scores = {name: float(cluster.bundles_of.count(name) + len(booked.get(name, ()))) for name in sorted(candidates)}
     least = min(scores.values())
     best = [name for name, score in scores.items() if score == least]
     why = f"no candidate's load is known; fewest bundles: {least:.0f}"

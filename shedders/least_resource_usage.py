@@ -209,4 +209,4 @@ def _preferred(usages: Mapping[str, float], average: float, settings: LeastResou
 
 def _is_fresh(cluster: Cluster, name: str, known: Known) -> bool:
     load = known.loads[name]
-    return not cluster.bundles_of.get(name) or (load.msg_rate_in == 0 and load.msg_rate_out == 0)
+    return not cluster.bundles_of.count(name) or (load.msg_rate_in == 0 and load.msg_rate_out == 0)
