@@ -18,10 +18,12 @@ from shedders.snapshot_faults import SnapshotError, cut, path_text
 
 _DIGITS_MAX = 18
 _DEEP = 64
+_NESTED = frozenset((dict, list))
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-_KINDS = bytes.maketrans(b"123456789-[,\t\n\r", b"0000000000     ")
-"""Any digit becomes 0, as does a sign; whatever else may stand before a number or a colon becomes a space."""
-_LONG = tuple(before + b"0" * _DIGITS_MAX for before in (b" ", b":"))
+_SPACED = re.compile(rb'"[ \t\n\r]+:')
+_KINDS = bytes.maketrans(b"123456789-:[,\t\n\r", b"0000000000      ")
+"""Any digit becomes 0, as does a sign, and whatever else may stand before a number a space."""
+_LONG = b" " + b"0" * _DIGITS_MAX
 
 
 def load_json(raw: bytes, where: str) -> Any:
@@ -33,31 +35,30 @@ def load_json(raw: bytes, where: str) -> Any:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        # The loader says it in its own words, and reads what only orjson refuses.
+        # The careful way says what is wrong, and reads what only orjson refuses.
         return Careful(where).load(raw)
     return value if _plain(raw, value) else Careful(where).load(raw)
 
 
 def _plain(raw: bytes, value: Any) -> bool:
-    """Whether a file that orjson has read surely takes no liberty.
+    """Whether a file that orjson has read surely takes no liberty; where this says no, it may or may not.
 
-    Of two equal names orjson keeps the last. Where nothing stands between a name and its colon, there are as many `":` as
-    names (and more if texts have it, too), so that a name is missed if there are more than the value has. A number that is not
-    finite and half a character are refused by orjson. No number has more digits than allowed if so many follow upon nothing
-    before which a number may stand.
+    - Of two equal names orjson keeps the last. With nothing between names and their colons there are as many `":` as names, or
+      more where texts have it, too; so if there are just as many as the value has names, none was lost.
+    - What is not finite, and half a character, orjson has refused.
+    - No number is too long where so many digits never follow upon what may stand before a number.
     """
     if not isinstance(value, dict):
         return False
-    kinds = raw.translate(_KINDS)
-    if b" :" in kinds or any(one in kinds for one in _LONG):
+    if _SPACED.search(raw) or _LONG in raw.translate(_KINDS):
         return False
     names, objects, lists = 0, [value], list[list[Any]]()
     for _ in range(_DEEP):
         if not objects and not lists:
             return names == raw.count(b'":')
         names += sum(map(len, objects))
-        inner = [child for one in objects for child in one.values() if isinstance(child, dict | list)]
-        inner += [child for one in lists for child in one if isinstance(child, dict | list)]
+        inner = [child for one in objects for child in one.values() if type(child) in _NESTED]
+        inner += [child for one in lists for child in one if type(child) in _NESTED]
         objects = [one for one in inner if isinstance(one, dict)]
         lists = [one for one in inner if isinstance(one, list)]
     return False
