@@ -190,6 +190,11 @@ class KafkaSide:
         """The view of one topic."""
         return self.broker_load if kind is Kind.BROKER_LOAD else self.top_bundles
 
+    def position(self, kind: Kind) -> int | None:
+        """How far a topic was read: offset of the newest record taken in, -1 before the first; None where it is not followed."""
+        followed = self._loads if kind is Kind.BROKER_LOAD else self._tops
+        return self.view(kind).position if followed.running else None
+
     def caught_up(self, kind: Kind) -> bool:
         """Whether the view holds all that lay in the topic when it was opened."""
         return (self._loads if kind is Kind.BROKER_LOAD else self._tops).caught_up

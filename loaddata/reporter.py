@@ -105,6 +105,7 @@ class Reporter:
         incarnation: This process.
 
     Attributes:
+        report: When a changed load is told; may be changed.
         own: Which changes of ownership the figures take in.
         causes: Reports by kind and cause. `skipped`: reports that could not be written, by reason.
     """
@@ -116,6 +117,7 @@ class Reporter:
         self._lines = {kind: _Line() for kind in Kind}
         self._held: Held | None = None
         self._told: tuple[int, float] | None = None
+        self.report = self._rules.report
         self.own = OwnChanges(self._rules.settle_s)
         self.causes: Counter[tuple[Kind, Cause]] = Counter()
         self.skipped: Counter[str] = Counter()
@@ -146,7 +148,7 @@ class Reporter:
 
     def _broker_load(self, told: Told, now_s: float, now_ms: int) -> Written | None:
         line = self._lines[Kind.BROKER_LOAD]
-        due = line.forced or load_due(self._held, told.load, now_s, self._rules.report)
+        due = line.forced or load_due(self._held, told.load, now_s, self.report)
         if due is None:
             return None
         load = replace(told.load, reported_at_ms=now_ms)

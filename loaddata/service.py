@@ -151,6 +151,10 @@ class LoadService:
         seen = self._topics.top_bundles.seen(self._clocks.mono_s())
         return {name: TopSeen(one.report.bundles, one.age_s, one.lapsed) for name, one in seen.items()}
 
+    def position(self, kind: Kind) -> int | None:
+        """How far a load topic was read: offset of the newest record taken in, -1: none; None where it is not followed here."""
+        return self._topics.position(kind)
+
     def local_bundles(self) -> Mapping[str, LocalBundle]:
         """Every bundle of this broker with its averages: what it decides on splits by."""
         return self._local.bundles
@@ -160,9 +164,10 @@ class LoadService:
         return self._local.load
 
     def weigh(self, weights: ResourceWeights | None) -> None:
-        """What each resource counts from the next measurement on; None: as the settings have it."""
-        rules = self.settings.update_rules()
-        self._local.rules = rules if weights is None else replace(rules, weights=weights)
+        """What each resource counts from the next measurement and report on; None: as the settings have it."""
+        counted = self.settings.weights() if weights is None else weights
+        self._local.rules = replace(self.settings.update_rules(), weights=counted)
+        self._reporter.report = self.settings.report_rules(counted)
 
     def report_now(self, why: str = "asked for") -> None:
         """Measure, and write both reports at once whatever the figures say."""

@@ -89,6 +89,11 @@ class LoadSettings(Group):
         ge=0,
         le=10_000,
     )
+    report_compares: Literal["maximum", "weighted"] = setting(
+        "maximum",
+        "Which usage is compared: the largest of all resources, as the extensible manager does, or the weighted one, as the "
+        "modular manager does.",
+    )
     report_max_age_s: float = setting(
         900.0,
         "A report older than this is renewed even if nothing has changed.",
@@ -204,10 +209,19 @@ class LoadSettings(Group):
         """When samples are due."""
         return SampleClock(self.sample_interval_s, self.catch_up_max)
 
+    def report_rules(self, weights: ResourceWeights) -> ReportRules:
+        """When a changed load is told.
+
+        Args:
+            weights: Those in force.
+        """
+        compared = weights if self.report_compares == "weighted" else None
+        return ReportRules(self.report_threshold_percent, self.report_max_age_s, compared)
+
     def reporter_rules(self) -> ReporterRules:
         """When reports are due."""
         return ReporterRules(
-            report=ReportRules(self.report_threshold_percent, self.report_max_age_s),
+            report=self.report_rules(self.weights()),
             top_interval_s=self.top_interval_s,
             settle_s=self.settle_s,
             stale_s=self.stale_s,

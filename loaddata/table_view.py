@@ -138,6 +138,7 @@ class TableView(Generic[Report]):
     """Fold of one load topic, keyed by broker.
 
     Attributes:
+        position: Offset of the newest record that was looked at, whatever became of it; -1 before the first.
         fates: Records by what became of them. `dropped`: those dropped, by reason. `last_dropped`: why the newest was.
     """
 
@@ -145,6 +146,7 @@ class TableView(Generic[Report]):
     fates: Counter[Fate] = field(default_factory=Counter)
     dropped: Counter[Junk | Dropped] = field(default_factory=Counter)
     last_dropped: str = ""
+    position: int = -1
     _entries: dict[str, Entry[Report]] = field(default_factory=dict)
     _changed: dict[str, dict[int, int]] = field(default_factory=dict)
 
@@ -154,6 +156,7 @@ class TableView(Generic[Report]):
     def reopened(self) -> None:
         """The topic is read from its beginning (again): offsets start over."""
         self._entries.clear()
+        self.position = -1
 
     def read(self, record: LoadRecord, found: Report | Undecodable | None, arrival: Arrival) -> Fate:
         """Take one record in.
@@ -161,6 +164,7 @@ class TableView(Generic[Report]):
         Args:
             found: What the record's value was decoded to; None for a null.
         """
+        self.position = max(self.position, record.offset)
         fate = self._null(record) if found is None else self._value(record, found, arrival)
         self.fates[fate] += 1
         return fate

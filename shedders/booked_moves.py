@@ -167,18 +167,11 @@ class BookedMoves:
         return ended
 
     def recent(self, now_s: float) -> RecentMoves:
-        """What has arrived lately."""
+        """What has arrived lately by this leader's doing; what others moved is in the log (`shedders.live.trail`)."""
         return RecentMoves(
             {name: max(0.0, now_s - self._bundles[name]) for name in sorted(self._bundles)},
             {name: max(0.0, now_s - self._brokers[name]) for name in sorted(self._brokers)},
         )
-
-    def restore(self, recent: RecentMoves, now_s: float) -> None:
-        """Take over what a leader before this one has moved; what is known to be later stays."""
-        for mine, ages in ((self._bundles, recent.bundles), (self._brokers, recent.brokers)):
-            for name, age_s in ages.items():
-                mine[name] = max(mine.get(name, now_s - age_s), now_s - age_s)
-        self._forget(now_s)
 
     def _arrival(self, cluster: Cluster, move: Booked, now_s: float) -> Booked | Ended:
         bundle = cluster.bundles.get(move.bundle)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from loaddata.table_view import LoadRecord, TableView
 from shedders.cli.decision_log import decision_reader
 from shedders.live.choice import Choice, changed_since, of_chosen, of_decision
-from shedders.live.chosen import choose
-from shedders.live.decision_record import AnyRecord, DecisionRecord
+from shedders.live.chosen import in_force
+from shedders.live.decision_record import DecisionRecord
+from shedders.live.decision_topic import is_cycle
+from shedders.live.policy_settings import balanced_by
 from shedders.live.policy_topic import PolicyTopics, policy_topic_exists, read_book
 from shedders.live.settings import NAME, BalancerSettings, configured
 from shedders.live.taking import Accepted, Gathered, snapshot_taken
@@ -84,7 +86,7 @@ def gather(connection: Connection) -> Gathered:
         decision=decision,
         rules=partial(TableView, settings.load.view_rules()),
         top_ttl_s=settings.load.ttl_s,
-        move_memory_s=settings.move_memory_s,
+        move_memory_s=balanced_by(settings, {} if standing is None else standing.settings).move_memory_s,
         remarks=remarks,
     )
 
@@ -220,16 +222,13 @@ def _decided(
         )
     elif decision is not None:
         remarks.append(f"decision {decision.id} does not tell its settings; they are the policies' over this command's")
-    overrides = {} if standing is None else standing.settings
-    others = {name: value for name, value in overrides.items() if not name.startswith(f"{NAME}.")}
-    manager = (None if standing is None else standing.manager) or settings.manager
-    return decision, of_chosen(choose(settings, others, manager=manager))
+    return decision, of_chosen(in_force(settings, standing)[1])
 
 
 def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord | None, DecisionRecord | None]:
     try:
         with decision_reader(connection) as reader:
-            decision = _last(reader, _decides)
+            decision = _last(reader, is_cycle)
             if decision is None:
                 remarks.append("no decision was made yet: nothing is remembered, settings are this command's")
                 return None, None
@@ -246,10 +245,6 @@ def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord 
     except TopicMissingError:
         remarks.append("there is no topic of decisions: nothing is remembered, settings are this command's")
         return None, None
-
-
-def _decides(record: AnyRecord) -> bool:
-    return isinstance(record, DecisionRecord) and record.subject == "shed" and record.skipped is None
 
 
 def _last(reader: DecisionReader, wanted: Any) -> DecisionRecord | None:

@@ -10,7 +10,7 @@ from shedders.cli.decision_log import reader_if_any, tell_junk
 from shedders.live.bundle_trail import Trail
 from shedders.live.decision_book import DecisionBook
 from shedders.live.decision_record import DecisionRecord, Subject
-from shedders.live.explain import NOT_MADE, Why
+from shedders.live.explain import NOT_MADE, Asker, Why
 from shedders.live.explain import why as explain
 from shedders.live.explain_not import WhyNot
 from shedders.live.explain_not import why_not as explain_not
@@ -22,6 +22,7 @@ from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, cell, moment, print_json, say, stdout
+from statechannel.cli.requests_seen import requests_seen
 from statechannel.core.bundle import is_bundle
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -46,7 +47,7 @@ def why(
     views = read_channel(connection, [trail.observe])
     _settle(trail, views, name)
     book = _decisions_about(connection, trail, limit)
-    answer = explain(trail, book, steps_max=limit)
+    answer = explain(trail, book, _asked(connection), steps_max=limit)
     tell_junk(book)
     whole = all(part.strict_from == 0 for part in views.parts)
     if output is Output.JSON:
@@ -126,6 +127,10 @@ def _decisions_about(connection: Connection, trail: Trail, limit: int) -> Decisi
         for read in () if reader is None else reader.read(since_ms=since_ms, about=names):
             book.add(read.record)
     return book
+
+
+def _asked(connection: Connection) -> dict[str, Asker]:
+    return {name: Asker(one["by"] or "somebody", one["flow"]) for name, one in requests_seen(connection).items()}
 
 
 def _show(answer: Why) -> None:

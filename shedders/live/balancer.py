@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -15,7 +15,7 @@ from ulid import ULID
 
 from shedders.booked_moves import BookedMoves
 from shedders.errors import StrategyFailedError
-from shedders.live.cluster_now import Known, cluster_now
+from shedders.live.cluster_now import Kept, Known, cluster_now
 from shedders.live.decision_build import (
     BudgetUse,
     Executed,
@@ -29,6 +29,7 @@ from shedders.live.lead import Balance
 from shedders.live.movers import Ended, Movers
 from statechannel.core.bundle import parse_key
 from statechannel.core.states import State
+from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
     from shedders.cluster import Cluster
@@ -63,8 +64,10 @@ class Ports:
         chosen: The strategies in force.
         inputs: How far each log was read.
         write: Writes a decision record down; never waits.
-        recall: The newest shedding decision that any leader wrote down; None where there is none or it cannot be read.
+        recall: The newest decision that any leader wrote down and that the next goes on from; None where there is none. It may
+            raise: then the leader begins without memory.
         unusable: Why the policies in force cannot be used as they stand; None if they can.
+        kept: Of the clusters before.
     """
 
     channel: StateChannel
@@ -77,6 +80,11 @@ class Ports:
     metrics: BalancerMetrics
     clocks: LiveClocks
     unusable: Callable[[], str | None] = _nothing
+    kept: Kept = field(default_factory=Kept)
+
+    def cluster(self, picture: Picture) -> Cluster:
+        """The cluster as strategies see it now."""
+        return cluster_now(picture, self.known(), self.clocks.log_ms(), kept=self.kept)
 
 
 class _Lead(NamedTuple):
@@ -178,7 +186,7 @@ class Balancer:
                 self._ports.metrics.stopped()
         elif self._lead is None or self._lead.term != term:
             booked = BookedMoves(expire_s=self._settings().move_timeout_s, keep_s=self._settings().move_memory_s)
-            self._lead = _Lead(term, now_s, Balance(booked))
+            self._lead = _Lead(term, now_s, Balance(booked, estimates_max=self._settings().children_estimated_max))
             self._fingerprint = ""
         return self._lead
 
@@ -198,7 +206,7 @@ class Balancer:
         balance.number += 1
         balance.booked.bounds(expire_s=settings.move_timeout_s, keep_s=settings.move_memory_s)
         picture = ports.channel.picture()
-        cluster, _ = balance.look(cluster_now(picture, ports.known(), ports.clocks.log_ms()), begun_s)
+        cluster, _ = balance.look(ports.cluster(picture), begun_s)
         self._last = cluster
         chosen = ports.chosen()
         occasion = self._occasion(lead, trigger, picture, chosen, begun_s)
@@ -228,7 +236,15 @@ class Balancer:
 
     async def _recall(self, lead: _Lead) -> None:
         """Go on where the leader before this one stopped: hit counts and smoothed usage do not begin anew."""
-        before = await self._ports.recall()
+        try:
+            before = await self._ports.recall()
+        except StateChannelError as error:
+            _log.warning("decisions-unread", error=str(error))
+            return
+        except Exception as error:
+            # Whatever it is, it must not keep this leader from deciding for ever.
+            _log.error("decisions-unread", exc_info=error)
+            return
         if before is not None and before.memory is not None:
             lead.balance.memory = {before.strategy: before.memory}
 

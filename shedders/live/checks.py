@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from shedders.cluster import Bundle
 from shedders.filter_rules import summary
 from shedders.filters import Filters
-from shedders.live.cluster_now import cluster_now
 from statechannel.core.commands import Done, NotFound, Outcome, Rejected
 
 if TYPE_CHECKING:
@@ -78,4 +77,4 @@ class Checks:
         ]
 
     def _cluster(self) -> Cluster:
-        return cluster_now(self._ports.channel.picture(), self._ports.known(), self._ports.clocks.log_ms())
+        return self._ports.cluster(self._ports.channel.picture())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shedders.live.policy_standing import Standing
 
 STRATEGIES = "strategies"
+_CHOSEN_BY = frozenset((PolicyKind.SETTING, PolicyKind.MANAGER, PolicyKind.WEIGHTS, PolicyKind.SHED_WITH_POLICIES))
 _PARTS: Mapping[str, type[BaseModel]] = {"filters": FilterSettings, "splitting": SplitSettings}
 
 
@@ -62,12 +63,14 @@ def of_decision(decision: DecisionRecord, told: DecisionRecord) -> Choice:
 
 
 def changed_since(decision: DecisionRecord, standing: Standing | None) -> Sequence[str]:
-    """Policies about strategies and their settings that were laid down after a decision was made, by name."""
-    if standing is None or decision.inputs.policies is None:
+    """Policies that strategies are chosen by and that were laid down, deleted or lapsed after a decision, by name."""
+    known = decision.inputs.policies
+    if standing is None or known is None:
         return []
-    kinds = (PolicyKind.SETTING, PolicyKind.MANAGER)
-    late = [one for one in standing.entries if one.offset > decision.inputs.policies and one.key.kind in kinds]
-    return [one.key.text for one in late]
+    late = [one.key for one in standing.entries if one.offset > known]
+    late += [one.key for one in standing.lapsed if one.offset > known or (one.until_ms or 0) > decision.at_ms]
+    late += [key for key, offset in standing.deleted.items() if offset > known]
+    return sorted(key.text for key in late if key.kind in _CHOSEN_BY)
 
 
 def parts_of(choice: Choice, remarks: list[str]) -> tuple[str, StrategyNames, ByStrategy]:

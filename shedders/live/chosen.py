@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shedders.filter_rules import FilterSettings
+from shedders.live.policy_settings import balanced_by
 from shedders.placing import Pipeline
 from shedders.profiles import DEFAULT, profile
 from shedders.registry import SheddingMaker, find, made, settings_of, shedding_maker
@@ -106,6 +107,25 @@ def choose(
         algorithm,
         splitting,
     )
+
+
+def in_force(settings: BalancerSettings, standing: Standing | None) -> tuple[BalancerSettings, Chosen]:
+    """What a cluster is balanced with: a broker's settings under all policies that speak of them.
+
+    Args:
+        standing: None where no policies are known.
+
+    Returns:
+        The balancer's own settings, and the strategies.
+
+    Raises:
+        StateChannelError: As `choose` and `balanced_by`.
+    """
+    overrides = {} if standing is None else standing.settings
+    own = balanced_by(settings, overrides)
+    others = {name: value for name, value in overrides.items() if not name.startswith("balancer.")}
+    manager = (None if standing is None else standing.manager) or own.manager
+    return own, choose(own, others, manager=manager, common=laid_down(standing))
 
 
 def laid_down(standing: Standing | None) -> dict[str, Any]:

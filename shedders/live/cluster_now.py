@@ -86,7 +86,36 @@ class Known:
     safe: str | None = None
 
 
-def cluster_now(picture: Picture, known: Known, now_ms: int, *, arrived: bool = False) -> Cluster:
+class Kept:
+    """Bundles as the channel has them, kept from one cluster to the next: nearly all are the same, and have no figures.
+
+    It goes by the identity of what a picture has (`statechannel.core.picture.Pictures` keeps it), so that pictures of any other
+    making are only slower. Not for more than one thread.
+    """
+
+    def __init__(self) -> None:
+        self._of: Sequence[BundleSeen] | None = None
+        self.seen: dict[str, BundleSeen] = {}
+        self.bundles: dict[str, Bundle] = {}
+        self.going: list[BundleSeen] = []
+
+    def update(self, bundles: Sequence[BundleSeen]) -> None:
+        """Make them those of this picture.
+
+        `seen` and `bundles` are by name then, in the picture's order; `going` are those that have a destination.
+        """
+        if bundles is self._of:
+            return
+        before, made = self.seen, self.bundles
+        self.seen = {one.bundle: one for one in bundles}
+        self.bundles = {name: made[name] if before.get(name) is one else _plain(one) for name, one in self.seen.items()}
+        self.going = [one for one in bundles if one.destination is not None]
+        self._of = bundles
+
+
+def cluster_now(
+    picture: Picture, known: Known, now_ms: int, *, arrived: bool = False, kept: Kept | None = None
+) -> Cluster:
     """Put it together.
 
     A report of the heaviest bundles counts only for bundles that its broker still serves: of a bundle that has moved since,
@@ -96,6 +125,8 @@ def cluster_now(picture: Picture, known: Known, now_ms: int, *, arrived: bool = 
         now_ms: The log's time, for people.
         arrived: Count what is on its way where it goes to: for placements, which should not take a broker for empty that is
             being filled.
+        kept: Of the clusters before this one, to be quicker: only what has changed since, and bundles with figures, are made
+            anew.
     """
     tops = {name: top for name, top in sorted(known.tops.items()) if 0 <= top.age_s <= known.top_ttl_s}
     measured: dict[str, tuple[str, int, TopBundle]] = {}
@@ -105,7 +136,13 @@ def cluster_now(picture: Picture, known: Known, now_ms: int, *, arrived: bool = 
             if before is None or top.age_s < tops[before[0]].age_s:
                 measured[one.name] = name, rank, one
     brokers = {one.broker: broker_now(one, known) for one in picture.brokers}
-    bundles = {one.bundle: _bundle(one, measured, known, arrived=arrived) for one in picture.bundles}
+    kept = kept or Kept()
+    kept.update(picture.bundles)
+    bundles = dict(kept.bundles)
+    for moving in kept.going if arrived else ():
+        bundles[moving.bundle] = replace(bundles[moving.bundle], owner=moving.destination)
+    for name in {*measured, *known.quotas} & bundles.keys():
+        bundles[name] = _with_figures(bundles[name], measured.get(name), known.quotas.get(name))
     return Cluster(brokers, bundles, known.policies, known.recent, now_ms, known.safe or why_left_alone(picture))
 
 
@@ -162,27 +199,21 @@ def _web_address(listeners: object) -> str | None:
     return None
 
 
-def _bundle(
-    seen: BundleSeen, measured: Mapping[str, tuple[str, int, TopBundle]], known: Known, *, arrived: bool
-) -> Bundle:
-    state, name = seen.state, seen.bundle
-    owner = seen.owner if state in _SERVED else None
-    if arrived and seen.destination is not None:
-        owner = seen.destination
-    in_flight = state in IN_FLIGHT
-    quota, found = known.quotas.get(name), measured.get(name)
-    if quota is None and found is None:
-        return Bundle(name, owner, in_flight, None, _UNKNOWN)  # nearly all of them
+def _plain(seen: BundleSeen) -> Bundle:
+    """A bundle as the channel has it."""
+    owner = seen.owner if seen.state in _SERVED else None
+    return Bundle(seen.bundle, owner, seen.state in IN_FLIGHT, None, _UNKNOWN)
+
+
+def _with_figures(plain: Bundle, found: tuple[str, int, TopBundle] | None, quota: MessageAverage | None) -> Bundle:
     averages = _UNKNOWN if quota is None else BundleAverages(quota, quota)
     if found is None:
-        return Bundle(name, owner, in_flight, averages=averages)
+        return replace(plain, averages=averages)
     reporter, rank, top = found
-    return Bundle(
-        name,
-        owner,
-        in_flight,
+    return replace(
+        plain,
         stats=top.stats,
         averages=top.averages if quota is None else averages,
-        rank=rank if reporter == owner else None,
+        rank=rank if reporter == plain.owner else None,
         non_persistent=top.non_persistent,
     )

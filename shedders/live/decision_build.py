@@ -70,7 +70,7 @@ class Occasion:
         cycle: 1, 2, 3, ... of this leader and subject.
         at_ms: Estimate of the log's time.
         took_ms: Time that the decision took.
-        trigger: `cycle`, `forced`, `new-leader`, `children`, `request`.
+        trigger: `cycle`, `new-leader`, `policy`, `children`, `request`.
         strategy: Shedder, placement or split algorithm, by the subject.
         placement: Of a shedding decision: what chose destinations that were left open.
         settings: All settings that were used, of filters and budget, too; JSON-able.
@@ -129,17 +129,16 @@ SKIPPED: Mapping[str, tuple[Label, Reason]] = {
     "safe-mode": (Label.SKIP, Reason.UNKNOWN),
     "joining": (Label.SKIP, Reason.UNKNOWN),
     "shedding-off": (Label.SKIP, Reason.ADMIN),
-    "splitting-off": (Label.SKIP, Reason.ADMIN),
     "policies-unread": (Label.SKIP, Reason.ADMIN),
     "impossible-policies": (Label.SKIP, Reason.ADMIN),
-    "cool-down": (Label.SKIP, Reason.COOL_DOWN),
-    "moves-on-the-way": (Label.SKIP, Reason.COOL_DOWN),
-    "no-load-data": (Label.SKIP, Reason.NO_LOAD_DATA),
-    "outdated": (Label.SKIP, Reason.OUTDATED_DATA),
-    "no-brokers": (Label.SKIP, Reason.NO_BROKERS),
     "strategy-failed": (Label.FAILURE, Reason.UNKNOWN),
+    "internal-error": (Label.FAILURE, Reason.UNKNOWN),
 }
-"""Words for cycles in which nothing was decided, with upstream's label and reason; other words are skips for reasons unknown."""
+"""Words for cycles in which no strategy was asked, or its answer not used, with upstream's label and reason.
+
+Missing or old load data, too few brokers and cool-downs are none of these: the strategy finds them, and its record has upstream's
+reason (`NoLoadData`, `OutDatedData`, `NoBrokers`, `CoolDown`) with `skipped` null.
+"""
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
@@ -229,7 +228,7 @@ def skipped_record(
     """The record of a cycle in which nothing was decided.
 
     Args:
-        skipped: A stable word (`SKIPPED`).
+        skipped: A stable word (`SKIPPED`); others are skips for reasons unknown.
         left: Brokers that were the reason.
     """
     label, reason = SKIPPED.get(skipped, (Label.SKIP, Reason.UNKNOWN))

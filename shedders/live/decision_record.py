@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
+DRAIN: Final = "drain"
+"""Strategy of the decisions of a drain: they are made on somebody's order, beside the balancer's cycle."""
 
 Id = Annotated[str, Field(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
 Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
@@ -115,7 +117,7 @@ class DecisionRecord(RecordPart):
     cycle: Count = Field(description="1, 2, 3, ... of this leader and subject.")
     at_ms: Count = Field(description="Estimate of the log's time, milliseconds since 1970.")
     took_ms: float | None = Field(None, description="Time that the decision took, its inputs' gathering included.")
-    trigger: Word = Field(description="Why it was decided now: `cycle`, `forced`, `new-leader`, `children`, `request`.")
+    trigger: Word = Field(description="Why it was decided now: `cycle`, `new-leader`, `policy`, `children`, `request`.")
     manager: Word = Field(description="`extensible` or `modular`.")
     strategy: str
     placement: str | None = Field(None, description="Strategy that chose destinations that were left open.")

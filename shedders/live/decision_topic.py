@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shedders.live.decision_record import (
+    DRAIN,
     VALUE_MAX_BYTES,
     AnyRecord,
     DecisionRecord,
@@ -351,26 +352,21 @@ class DecisionReader:
             yield [_read(one) for one in batch]
 
 
-def newest_decision(
-    client: ClientSettings, topics: DecisionTopics, timeout_s: float, *, without: str | None = None
-) -> DecisionRecord | None:
-    """The newest shedding decision that was not skipped; None where there is none.
+def is_cycle(record: AnyRecord) -> bool:
+    """Whether it is a decision that the next one goes on from: of the balancer's own cycle, and not skipped."""
+    return (
+        isinstance(record, DecisionRecord)
+        and record.subject == "shed"
+        and record.skipped is None
+        and record.strategy != DRAIN
+    )
 
-    Args:
-        without: A strategy whose decisions are left out.
-    """
 
-    def wanted(record: AnyRecord) -> bool:
-        return (
-            isinstance(record, DecisionRecord)
-            and record.subject == "shed"
-            and record.skipped is None
-            and record.strategy != without
-        )
-
+def newest_decision(client: ClientSettings, topics: DecisionTopics, timeout_s: float) -> DecisionRecord | None:
+    """The newest decision that a leader goes on from (`is_cycle`); None where there is none."""
     with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
-        found = [one.record for one in reader.newest(1, wanted)]
-    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
+        found = [one.record for one in reader.newest(1, is_cycle)]
+    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and is_cycle(one)), None)
 
 
 def _speaks_of(record: RecordRead, wanted: Sequence[bytes]) -> bool:

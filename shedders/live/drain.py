@@ -18,8 +18,8 @@ from ulid import ULID
 
 from shedders.dry_run import Checked, Decision
 from shedders.errors import StrategyFailedError
-from shedders.live.cluster_now import cluster_now
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, shed_record
+from shedders.live.decision_record import DRAIN
 from shedders.live.drain_limits import Receivers, TokenBucket
 from shedders.live.drain_plan import TICK_S, DrainPlan, Step, holdings
 from shedders.live.movers import Ended, Movers
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-STRATEGY = "drain"
 LEFT_TOLD_MAX = 100
 RATE_MAX = 10_000.0
 LEAST_WAIT_S = 0.05
@@ -169,7 +168,7 @@ class Drains:
             if self._is_cordoned(plan.broker):
                 running.steps += 1
                 pipeline = self._pipeline(pipeline)
-                cluster = cluster_now(picture, self._ports.known(), clocks.log_ms())
+                cluster = self._ports.cluster(picture)
                 try:
                     step = plan.step(cluster, holding, pipeline, now_s)
                 except StrategyFailedError as error:
@@ -216,7 +215,7 @@ class Drains:
             executed[move.bundle] = Executed(operation)
         label = Label.SUCCESS if step.moves else Label.SKIP
         why = f"drain {plan.operation} of {plan.broker}: {step.remaining} bundles are left"
-        found = Plan(STRATEGY, label, Reason.ADMIN, why, step.moves, step.left)
+        found = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [Checked(move, None) for move in step.moves]
         decision = Decision(cluster, (), found, checked, step.placed, {}, {})
         self._ports.write(shed_record(occasion, decision, executed=executed, bounds=self.bounds))
@@ -292,7 +291,7 @@ class Drains:
             cycle=self._steps,
             at_ms=ports.clocks.log_ms(),
             inputs=ports.inputs(picture),
-            strategy=STRATEGY,
+            strategy=DRAIN,
             placement=chosen.names["placement"],
             profile=chosen.profile,
             settings=settings,

@@ -13,9 +13,6 @@ from statechannel.runtime.exits import ChannelStoppedError
 
 _log = structlog.get_logger(__name__)
 
-RETRY_MAX_S = 60.0
-"""Longest wait; a duty that has run for so long has recovered."""
-
 Duty = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -32,15 +29,22 @@ class Duties:
     """See the module. In the loop's thread.
 
     Args:
-        first_wait_s: Before a duty that has failed begins again; doubled each time, up to `RETRY_MAX_S`.
+        first_wait_s: Before a duty that has failed begins again; doubled each time.
+        longest_wait_s: Longest such wait; a duty that has run for so long has recovered.
         now_s: Monotonic.
         over: Whether the member has stopped, so that a duty that its absence ends does not begin again.
     """
 
     def __init__(
-        self, *, first_wait_s: Callable[[], float], now_s: Callable[[], float], over: Callable[[], bool]
+        self,
+        *,
+        first_wait_s: Callable[[], float],
+        longest_wait_s: Callable[[], float],
+        now_s: Callable[[], float],
+        over: Callable[[], bool],
     ) -> None:
         self._first_wait_s = first_wait_s
+        self._longest_wait_s = longest_wait_s
         self._now_s = now_s
         self._over = over
         self._states: dict[str, _State] = {}
@@ -65,7 +69,7 @@ class Duties:
         return {
             name: f"{one.error} (failed {one.failures} times)" if one.failures > 1 else one.error
             for name, one in sorted(self._states.items())
-            if one.error and not (one.running and now_s - one.begun_s >= RETRY_MAX_S)
+            if one.error and not (one.running and now_s - one.begun_s >= self._longest_wait_s())
         }
 
     async def _for_ever(self, name: str, duty: Duty) -> None:
@@ -81,9 +85,9 @@ class Duties:
                 error = stopped  # too many commands wait, for one
             except Exception as raised:
                 error = raised
-            if self._now_s() - state.begun_s >= RETRY_MAX_S:
+            if self._now_s() - state.begun_s >= self._longest_wait_s():
                 state.wait_s, state.failures = self._first_wait_s(), 0
             state.running, state.failures, state.error = False, state.failures + 1, repr(error)
             _log.error("duty-failed", duty=name, again_in_s=state.wait_s, exc_info=error)
             await asyncio.sleep(state.wait_s)
-            state.wait_s = min(RETRY_MAX_S, 2 * state.wait_s)
+            state.wait_s = min(self._longest_wait_s(), 2 * state.wait_s)

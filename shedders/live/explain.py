@@ -6,19 +6,30 @@ the other question.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shedders.live.bundle_trail import Change, Trail, What
 from shedders.live.decision_book import DecisionBook, Made
 from shedders.live.decision_record import DecisionRecord, MoveEntry, PlacedEntry
+from statechannel.core.shutdown import SHUTDOWN
 
 NOT_MADE = "not-made"
 """Word for a step that was decided, and that the channel shows nothing of."""
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60_000
+_TOLD_BEFORE_MS = 1_000
+_TOLD_WITHIN_MS = 5_000
+"""Placements are written down in batches, a second apart, with times of the broker's own estimate of the log's clock."""
+
+
+class Asker(NamedTuple):
+    """Who asked for an operation by command."""
+
+    by: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +88,16 @@ class Why:
         return asdict(self)
 
 
-def why(trail: Trail, book: DecisionBook, *, steps_max: int = 20) -> Why:
+def why(trail: Trail, book: DecisionBook, asked: Mapping[str, Asker] | None = None, *, steps_max: int = 20) -> Why:
     """Who moved a bundle, when, by which decision, with which numbers; through splits back to its namespace's creation.
 
     Args:
         trail: What the channel says.
+        asked: What was asked for by command, by operation.
         steps_max: The newest so many steps are told.
     """
-    steps = [_step(change, book.by_operation(change.operation)) for change in trail.changes]
+    known = asked or {}
+    steps = [_step(change, book, known.get(change.operation or "")) for change in trail.changes]
     shown = {step.operation for step in steps if step.operation is not None}
     steps += _not_made(trail, book, shown)
     steps.sort(key=lambda step: step.at_ms)
@@ -108,21 +121,34 @@ def _now(trail: Trail) -> str:
     return f"{trail.bundle} is served by {trail.owner}"
 
 
-def _step(change: Change, made: Made | None) -> Step:
+def _step(change: Change, book: DecisionBook, asker: Asker | None) -> Step:
     took_ms = change.ended_ms - change.began_ms
+    made = book.by_operation(change.operation)
+    chosen = _placement(change, book) if made is None else None
     step = Step(
         at_ms=change.began_ms,
         bundle=change.bundle,
         what=change.what.value,
         said=_said(change, took_ms),
-        because=_because(change) if made is None else _decided(made),
+        because=_because(change, asker, chosen) if made is None else _decided(made),
         operation=change.operation,
         source=change.source,
         destination=change.destination,
         took_ms=took_ms,
         offset=change.offset,
     )
+    made = made or chosen
     return step if made is None else _with_decision(step, made)
+
+
+def _placement(change: Change, book: DecisionBook) -> Made | None:
+    """Who chose the destination, where a broker did so while it wrote the records of the change."""
+    to = {one for one in (change.wanted, change.destination) if one is not None}
+    if change.what in (What.CREATED, What.DELETED, What.SPLIT, What.RESUMED) or not to:
+        return None
+    return book.placed(
+        change.bundle, change.by, to, change.began_ms - _TOLD_BEFORE_MS, change.began_ms + _TOLD_WITHIN_MS
+    )
 
 
 def _with_decision(step: Step, made: Made) -> Step:
@@ -173,21 +199,28 @@ def _ranges(children: Sequence[str]) -> list[str]:
     return [child.rpartition("/")[2] for child in children]
 
 
-def _because(change: Change) -> str | None:
-    """What the channel's records alone say of the cause."""
+def _because(change: Change, asker: Asker | None, chosen: Made | None) -> str | None:
+    """What the channel's records say of the cause, who asked for it, and who chose where to."""
     told = f" (its reason: {change.reason})" if change.reason else ""
+    to = "" if chosen is None else f"; where to: {_decided(chosen)}"
     if change.lost is not None:
-        return f"{change.lost} was lost; {change.by} repaired it{told}"
+        return f"{change.lost} was lost; {change.by} repaired it{told}{to}"
     if change.forced:
-        return f"a repair by {change.by}{told}"
+        return f"a repair by {change.by}{told}{to}"
+    if asker is not None:
+        return f"asked for by {asker.by} ({asker.command}){told}{to}"
     if change.what in (What.CREATED, What.DELETED, What.RESUMED):
         return f"asked for as operation {change.operation}{told}" if change.operation else told.strip() or None
+    if chosen is not None and change.what is What.ASSIGNED:
+        return f"nobody served it and somebody asked for it{told}{to}"
+    if change.reason == SHUTDOWN and change.source == change.by:
+        return f"{change.by} was stopped in order and handed it over{to}"
     if change.operation is not None:
         what = "no decision record speaks of its operation: somebody asked for it, or the record is gone"
-        return f"{what}{told}"
+        return f"{what}{told}{to}"
     if change.source is None:
-        return f"nobody served it and somebody asked for it; {change.by} chose where{told}"
-    return told.strip() or None
+        return f"nobody served it and somebody asked for it; {change.by} chose where{told}{to}"
+    return f"{told.strip()}{to}".removeprefix("; ") or None
 
 
 def _decided(made: Made) -> str:

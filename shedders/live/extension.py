@@ -17,17 +17,17 @@ import structlog
 
 from loaddata.channel_port import MemberChannel
 from loaddata.kafka_side import LoadConnection
+from loaddata.report_record import Kind
 from loaddata.service import LoadService
 from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.cluster import Cluster, Policies
-from shedders.isolation import Isolation
 from shedders.live.asks import Asks
 from shedders.live.balancer import Balancer, Ports
 from shedders.live.checks import Checks
-from shedders.live.chosen import MODULAR, Chosen, choose, laid_down
+from shedders.live.chosen import MODULAR
 from shedders.live.clocks import LiveClocks
-from shedders.live.cluster_now import Known, cluster_now, why_left_alone
+from shedders.live.cluster_now import Kept, Known, cluster_now, why_left_alone
 from shedders.live.decision_record import Inputs
 from shedders.live.decision_topic import (
     DecisionLags,
@@ -38,13 +38,12 @@ from shedders.live.decision_topic import (
     newest_decision,
     open_decision_topic,
 )
-from shedders.live.drain import STRATEGY as DRAIN
 from shedders.live.drain import Drains
 from shedders.live.duties import Duties
+from shedders.live.in_force import InForce
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
-from shedders.live.policy_settings import balanced_by
 from shedders.live.policy_standing import Standing
 from shedders.live.policy_topic import PolicyTopics, open_policy_topic
 from shedders.live.renewal import Renewal
@@ -54,7 +53,6 @@ from shedders.live.splitting import Splitting
 from shedders.live.telling import Telling
 from shedders.live.trail import RecentTrail
 from statechannel.core.states import State
-from statechannel.errors import StateChannelError
 from statechannel.runtime.changes import ChangesError
 from statechannel.runtime.request_record import Asked
 
@@ -69,9 +67,6 @@ if TYPE_CHECKING:
     from statechannel.settings import Settings
 
 _log = structlog.get_logger(__name__)
-
-WATCH_MAX = 100_000
-POLICIES_WITHIN_S = 10.0
 
 
 def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
@@ -122,8 +117,7 @@ class BalancerExtension:
         create_topics: bool = True,
         replication_factor: int = -1,
     ) -> None:
-        self.settings = settings or BalancerSettings()
-        self._configured = self.settings
+        self._in_force = InForce(settings or BalancerSettings())
         self._clocks = clocks or LiveClocks()
         self._source = source if source is not None else NoBundles()
         self._host = host
@@ -142,27 +136,26 @@ class BalancerExtension:
         self._drains: Drains | None = None
         self._renewal: Renewal | None = None
         self._metrics: BalancerMetrics | None = None
-        self._chosen: Chosen = choose(self.settings, manager=self.settings.manager)
-        self._chosen_for: tuple[object, ...] = _asked_for(Standing(), self.settings.manager)
-        self._isolation: tuple[Policies, Isolation] | None = None
-        self._unusable: str | None = None
-        self._trail = RecentTrail(lambda: self.settings.move_memory_s)
+        self._trail = RecentTrail(lambda: self.settings.move_memory_s, lambda: self.settings.moves_remembered_max)
         self._served: Sequence[str] = ()
+        self._kept = Kept()
         self._loop_thread = 0
         self._duties = Duties(
             first_wait_s=lambda: self.settings.restart_wait_s,
+            longest_wait_s=lambda: self.settings.restart_wait_max_s,
             now_s=self._clocks.mono_s,
             over=lambda: self._channel is None or self._channel.stopped is not None,
         )
         self._placement = LivePlacement(
             surroundings=self._surroundings,
             held=lambda bundle: self._channel is not None and self._channel.holder(bundle) is not None,
-            pipeline=lambda: self._chosen.placing,
+            pipeline=lambda: self._in_force.chosen.placing,
             now_s=self._clocks.mono_s,
             refresh_s=lambda: self.settings.placement_refresh_s,
             ask_leader=self._ask_leader,
             leader_wait_s=lambda: self.settings.leader_wait_s,
             asks_max=lambda: self.settings.leader_asks_max,
+            bounds=lambda: self.settings.placement_bounds(),  # noqa: PLW0108 - policies put other settings in place
         )
 
     def _serving(self) -> Sequence[str]:
@@ -197,7 +190,11 @@ class BalancerExtension:
         self._writer = DecisionWriter(
             client,
             decision_topics,
-            bounds=WriterBounds(self.settings.decision_queue_records, self.settings.decision_delivery_timeout_ms),
+            bounds=WriterBounds(
+                self.settings.decision_queue_records,
+                self.settings.decision_delivery_timeout_ms,
+                self.settings.decision_writers_max,
+            ),
         )
         self._follower = PolicyFollower(
             policy_reader(client, policy_topics),
@@ -210,19 +207,20 @@ class BalancerExtension:
                 client, topics.channel, self._create_topics, self._replication_factor, timeout_s=timeout_s
             )
             self._loads = LoadService(
-                # Whether bundles with policies are told is asked of `_has_policy` alone, which knows the policy about it.
+                # Whether bundles with policies are told is asked of `has_policy` alone, which knows the policy about it.
                 self.settings.load.model_copy(update={"top_with_policies": False}),
                 connection,
                 channel.identity,
                 self._source,
                 MemberChannel(channel),
                 host=self._host,
-                has_policy=self._has_policy,
+                has_policy=lambda namespace: self._in_force.keeps(self.standing, namespace),
             )
             await self._loads.start()
         self._weigh()
-        if not await self._follower.wait_known(POLICIES_WITHIN_S):
-            _log.warning("policies-unread", seconds=POLICIES_WITHIN_S)
+        wait_s = self.settings.policies_wait_s
+        if not await self._follower.wait_known(wait_s):
+            _log.warning("policies-unread", seconds=wait_s)
         self._begin(channel)
 
     def _decision_topics(self, channel: str) -> DecisionTopics:
@@ -232,6 +230,7 @@ class BalancerExtension:
         return DecisionTopics(channel, decision_lags=lags)
 
     def _begin(self, channel: StateChannel) -> None:
+        self._kept.update(channel.picture().bundles)  # the first picture takes longest: better now than in a placement
         self._metrics = metrics = BalancerMetrics(
             channel.settings.channel.name,
             channel.identity.broker,
@@ -242,13 +241,14 @@ class BalancerExtension:
             channel=channel,
             standing=lambda: self.standing,
             known=self._known,
-            chosen=lambda: self._chosen,
+            chosen=lambda: self._in_force.chosen,
             inputs=self._inputs,
             write=self._write,
             recall=self._recall,
             metrics=metrics,
             clocks=self._clocks,
-            unusable=lambda: self._unusable,
+            unusable=lambda: self._in_force.unusable,
+            kept=self._kept,
         )
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
         self._duties.begin("balancing", balancer.run)
@@ -257,6 +257,7 @@ class BalancerExtension:
             ports,
             lambda: self.settings,
             take_notes=self._placement.take_notes,
+            take_ends=self._placement.take_ends,
             counts=lambda: WriteCounts() if self._writer is None else self._writer.counts,
             manager=lambda: self.manager,
         )
@@ -274,11 +275,12 @@ class BalancerExtension:
             )
             self._duties.begin("splitting", splitting.run)
             self._renewal = Renewal(
-                channel.identity.broker, self._cool_down_s, self._loads.report_now, self._clocks.mono_s
+                channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
             )
             self._duties.begin("renewing", self._renewal.run)
         self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager)
-        asks = Asks(balancer, SplitAsks(channel, self._source, local), self._drains, Checks(ports))
+        splits = SplitAsks(channel, self._source, local, lambda: self.settings.split_known_within_s)
+        asks = Asks(balancer, splits, self._drains, Checks(ports))
         channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
@@ -302,8 +304,8 @@ class BalancerExtension:
         standing = self.standing
         return {
             "manager": self.manager,
-            "profile": self._chosen.profile,
-            "strategies": dict(self._chosen.names),
+            "profile": self._in_force.chosen.profile,
+            "strategies": dict(self._in_force.chosen.names),
             "balancing": self.settings.balancing and (standing is None or standing.shedding_on),
             "deciding": self._balancer is not None and self._balancer.leading,
             "drains": {} if self._drains is None else self._drains.status(),
@@ -318,8 +320,8 @@ class BalancerExtension:
         found = self._duties.failing()
         if self._placement.failing:
             found["placement"] = self._placement.failing
-        if self._unusable is not None:
-            found["policies"] = self._unusable
+        if self._in_force.unusable is not None:
+            found["policies"] = self._in_force.unusable
         return found
 
     # --- what happens on the channel ----------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ class BalancerExtension:
         """Moves and splits, as they are accepted. What is missed while a partition is joined anew is not made up for."""
         channel = self._channel
         while channel is not None:
-            watch = channel.watch(WATCH_MAX)
+            watch = channel.watch(self.settings.watch_max)
             try:
                 while True:
                     self._changed(await watch.next())
@@ -340,15 +342,11 @@ class BalancerExtension:
     def _changed(self, change: Change) -> None:
         self._trail.changed(change, self._clocks.mono_s())
         if change.state in (State.ASSIGNING, State.ASSIGNED):
-            self._placement.assigned(change.bundle)
+            self._placement.assigned(change.bundle, change.to if change.state is State.ASSIGNED else None)
         if self._renewal is not None:
             self._renewal.changed(change)
         if self._balancer is not None:
             self._balancer.changed(change)
-
-    def _cool_down_s(self) -> float | None:
-        found = getattr(self._chosen.settings["shedding"], "cool_down_s", None)
-        return found if isinstance(found, int | float) else None
 
     def _write(self, record: Any) -> None:
         if self._writer is not None:
@@ -360,14 +358,14 @@ class BalancerExtension:
             return None
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
-        try:
-            topic = DecisionTopics(topics.channel)
-            return await asyncio.to_thread(newest_decision, client, topic, timeout_s, without=DRAIN)
-        except StateChannelError as error:
-            _log.warning("decisions-unread", error=str(error))
-            return None
+        return await asyncio.to_thread(newest_decision, client, DecisionTopics(topics.channel), timeout_s)
 
     # --- what is known ----------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> BalancerSettings:
+        """The balancer's, with what policies say in place of the configured ones."""
+        return self._in_force.settings
 
     @property
     def standing(self) -> Standing | None:
@@ -401,6 +399,8 @@ class BalancerExtension:
         standing = self.standing
         return Inputs(
             channel={str(partition): offset for partition, offset in enumerate(positions)},
+            broker_load=None if self._loads is None else self._loads.position(Kind.BROKER_LOAD),
+            top_bundles=None if self._loads is None else self._loads.position(Kind.TOP_BUNDLES),
             policies=None if standing is None else standing.position,
         )
 
@@ -408,51 +408,21 @@ class BalancerExtension:
         channel, standing = self._channel, self.standing
         if channel is None or standing is None:
             return Surroundings(Cluster({}, {}), known=False)
-        cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True)
+        cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
         return Surroundings(cluster, modular=self.manager == MODULAR, leading=channel.leading)
-
-    def _has_policy(self, namespace: str) -> bool:
-        """Whether the bundles of a namespace are kept from being shed for its policies' sake."""
-        standing = self.standing
-        if standing is None:
-            return False
-        allowed = standing.shed_with_policies
-        if self._configured.load.top_with_policies if allowed is None else allowed:
-            return False
-        policies = standing.policies
-        if namespace in policies.anti_affinity:
-            return True
-        if self._isolation is None or self._isolation[0] is not policies:
-            self._isolation = policies, Isolation(policies.isolation, {})
-        zone = self._isolation[1].zone(namespace)
-        return zone is not None and (zone.policy is not None or zone.broken is not None)
 
     # --- policies -----------------------------------------------------------------------------------------------------
 
     def _policies_changed(self, standing: Standing) -> None:
-        asked_for = _asked_for(standing, standing.manager or self._configured.manager)
-        if asked_for != self._chosen_for:
-            self._chosen_for = asked_for
-            self._choose_anew(standing)
+        fault = self._in_force.follow(standing)
+        if fault is not None:
+            _log.error("policies-unusable", error=str(fault), hint=fault.hint)
+        if self._metrics is not None:
+            self._metrics.log_scores = self.settings.debug_scores
         self._weigh()
         self._placement.forget()
         if self._balancer is not None:
             self._balancer.wake("policy")
-
-    def _choose_anew(self, standing: Standing) -> None:
-        others = {name: value for name, value in standing.settings.items() if not name.startswith(f"{NAME}.")}
-        try:
-            settings = balanced_by(self._configured, standing.settings)
-            manager = standing.manager or settings.manager
-            self._chosen = choose(settings, others, manager=manager, common=laid_down(standing))
-        except StateChannelError as error:
-            # Placements go on as before, and nothing is moved: who knows what the policy was to prevent.
-            self._unusable = str(error)
-            _log.error("policies-unusable", error=str(error), hint=error.hint)
-            return
-        self.settings, self._unusable = settings, None
-        if self._metrics is not None:
-            self._metrics.log_scores = settings.debug_scores
 
     def _weigh(self) -> None:
         """What each resource counts in this broker's own reports."""
@@ -467,8 +437,3 @@ class BalancerExtension:
         channel = self._channel
         if channel is not None:
             channel.request(Asked.LOOKUP, {"name": bundle}, self.settings.leader_wait_s)
-
-
-def _asked_for(standing: Standing, manager: str) -> tuple[object, ...]:
-    """What strategies are chosen by."""
-    return standing.settings, manager, laid_down(standing)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shedders.live.chosen import Chosen
     from shedders.plan import Move
 
-ESTIMATES_MAX = 10_000
-
 
 @dataclass(slots=True)
 class Balance:
@@ -31,13 +29,14 @@ class Balance:
     Attributes:
         booked: Moves on their way.
         memory: Of the shedding strategy, by its name: another strategy starts without.
-        estimates: Bundles that were split off and that nobody has measured yet.
+        estimates: Bundles that were split off and that nobody has measured yet; at most `estimates_max`.
     """
 
     booked: BookedMoves
     memory: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     estimates: dict[str, Bundle] = field(default_factory=dict)
     number: int = 0
+    estimates_max: int = 10_000
 
     def look(self, cluster: Cluster, now_s: float) -> tuple[Cluster, Sequence[Ended]]:
         """Compare what is booked with the cluster, and add what this leader knows beside it."""
@@ -81,7 +80,7 @@ class Balance:
         """A bundle was split: its children are offered at once, by what is known of the parent."""
         for child in offspring(parent, positions):
             self.estimates[child.name] = child
-        while len(self.estimates) > ESTIMATES_MAX:
+        while len(self.estimates) > self.estimates_max:
             del self.estimates[next(iter(self.estimates))]
 
     def _forget_estimates(self, cluster: Cluster) -> None:

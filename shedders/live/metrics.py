@@ -6,6 +6,7 @@ Bundles never stand in a label: there are too many. `statechannel why BUNDLE` te
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from math import hypot, isfinite, sqrt
 from typing import TYPE_CHECKING, Any
@@ -63,16 +64,24 @@ class BalancerMetrics:
         self._own = {"channel": channel, "broker": broker}
         self._channel = channel
         self.log_scores = log_scores
-        self._words = {name: Words() for name in ("result", "reason", "subject", "outcome")}
+        self._words: defaultdict[str, Words] = defaultdict(Words)
         self._counts = {
             "shed": self._counter("shed", "Moves that ended, by result and upstream's reason", "result", "reason"),
-            "assign": self._counter("assign", "Placements that ended, by result and reason", "result", "reason"),
+            "assign": self._counter(
+                "assign", "Places that this broker chose, by how, and by whom or why not", "result", "reason"
+            ),
             "split": self._counter("split", "Splits that ended, by result and upstream's reason", "result", "reason"),
         }
+        ended = ("result", "reason")
         self._times = {
-            "shed": self._histogram("shed_seconds", "From the beginning of a move to its end", MOVE_S, "result"),
-            "assign": self._histogram("assign_seconds", "From a request to its placement's end", MOVE_S, "result"),
-            "split": self._histogram("split_seconds", "From the beginning of a split to its end", MOVE_S, "result"),
+            "shed": self._histogram("shed_seconds", "From the beginning of a move to its end", MOVE_S, *ended),
+            "assign": self._histogram(
+                "assign_seconds",
+                "From the first time that this broker looked for a place to the bundle's being served there",
+                MOVE_S,
+                *ended,
+            ),
+            "split": self._histogram("split_seconds", "From the beginning of a split to its end", MOVE_S, *ended),
         }
         self._cycles = self._counter(
             "balancer_cycles",
@@ -100,9 +109,17 @@ class BalancerMetrics:
         """
         self._ended("shed", result, reason, took_s)
 
-    def assigned(self, result: str, reason: str | None, took_s: float | None = None) -> None:
-        """A placement ended."""
-        self._ended("assign", result, reason, took_s)
+    def assigned(self, result: str, reason: str | None) -> None:
+        """A place was chosen, or nobody was found.
+
+        Args:
+            result: How: `shedders.live.placement.PlacedNote.how`.
+        """
+        self._counts["assign"].labels(**self._labels("assign", result, reason)).inc()
+
+    def assigned_after(self, result: str, reason: str | None, took_s: float) -> None:
+        """A bundle is served where it was placed."""
+        self._times["assign"].labels(**self._labels("assign", result, reason)).observe(max(0.0, took_s))
 
     def split(self, result: str, reason: str | None, took_s: float | None = None) -> None:
         """A split ended."""
@@ -145,10 +162,18 @@ class BalancerMetrics:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _ended(self, what: str, result: str, reason: str | None, took_s: float | None) -> None:
-        word = self._word("result", result)
-        self._counts[what].labels(**self._own, result=word, reason=self._word("reason", reason)).inc()
+        labels = self._labels(what, result, reason)
+        self._counts[what].labels(**labels).inc()
         if took_s is not None and isfinite(took_s):
-            self._times[what].labels(**self._own, result=word).observe(max(0.0, took_s))
+            self._times[what].labels(**labels).observe(max(0.0, took_s))
+
+    def _labels(self, what: str, result: str, reason: str | None) -> dict[str, str]:
+        # Each has its own words: what third parties call their filters must not crowd out the reasons of moves.
+        return {
+            **self._own,
+            "result": self._word(f"{what} result", result),
+            "reason": self._word(f"{what} reason", reason),
+        }
 
     def _scores(self, scores: Mapping[str, float]) -> None:
         for gone in self._scored - scores.keys():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -22,12 +22,25 @@ from statechannel.core.placement import FewestBundles
 
 _log = structlog.get_logger(__name__)
 
-PLACED_MAX = 10_000
-BOOKED_MAX_S = 60.0
+OFFERED = "offered"
+"""Word of the filter for brokers that the engine did not offer (`shedders.filters`)."""
 PRICE = 10.0
 """Surroundings are not taken anew before so many times the time that it took."""
-HOMELESS_AGAIN_S = 60.0
-"""A bundle that finds no broker is looked at many times a second, and spoken of once in so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementBounds:
+    """What is kept of placements, and for how long.
+
+    Attributes:
+        noted_max: Choices that may wait to be told, beyond it the older half is dropped; bundles whose place is awaited.
+        booked_s: A choice counts as load of its broker until the broker reports, at most for so long.
+        homeless_again_s: A bundle that finds no broker is looked at many times a second, and spoken of once in so long.
+    """
+
+    noted_max: int = 10_000
+    booked_s: float = 60.0
+    homeless_again_s: float = 60.0
 
 
 class Surroundings(NamedTuple):
@@ -52,12 +65,35 @@ class PlacedNote:
     Attributes:
         how: `strategy`; `fewest` where the strategy had nothing to go by; `failed` where it raised; `nobody` where the filters
             left none; `unread` before the policies were read; `asked` where the leader was.
+        reason: A word for metrics: the strategy that chose, the filter that took most brokers away, or what was wrong.
     """
 
     bundle: str
     broker: str | None
     how: str
     placed: Placed | None
+    reason: str = "none"
+
+
+class PlacedEnd(NamedTuple):
+    """A bundle that has its place.
+
+    Attributes:
+        how, reason: As the last choice had them.
+        took_s: Since this broker first asked for a place, until it read that the bundle is served there.
+    """
+
+    how: str
+    reason: str
+    took_s: float
+
+
+class _Awaited(NamedTuple):
+    """A place that was asked for: when first and last, and what was chosen last."""
+
+    first_s: float
+    last_s: float
+    note: PlacedNote
 
 
 @dataclass(slots=True)
@@ -73,6 +109,7 @@ class LivePlacement:
         ask_leader: Modular manager: have the leader place this bundle. Told once for each, until `leader_wait_s` is over.
         leader_wait_s: After so long this broker places by itself.
         asks_max: So many bundles may wait for the leader; this broker places the others by itself.
+        bounds: May change while it runs.
     """
 
     surroundings: Callable[[], Surroundings]
@@ -83,8 +120,10 @@ class LivePlacement:
     ask_leader: Callable[[str], None]
     leader_wait_s: Callable[[], float]
     asks_max: Callable[[], int]
+    bounds: Callable[[], PlacementBounds] = PlacementBounds
     counts: Counter[str] = field(default_factory=Counter)
     notes: list[PlacedNote] = field(default_factory=list)
+    ends: list[PlacedEnd] = field(default_factory=list)
     failing: str = ""
     _at: Surroundings | None = None
     _next_s: float = float("-inf")
@@ -92,6 +131,7 @@ class LivePlacement:
     _placed: dict[str, tuple[str, float]] = field(default_factory=dict)
     _asked_s: dict[str, float] = field(default_factory=dict)
     _homeless: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _awaited: dict[str, _Awaited] = field(default_factory=dict)
     _default: FewestBundles = field(default_factory=FewestBundles)
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
@@ -111,20 +151,39 @@ class LivePlacement:
         """Something else holds from now on, such as a policy: the next choice takes new surroundings."""
         self._next_s = float("-inf")
 
-    def assigned(self, bundle: str) -> None:
-        """A record gave it a broker: whoever asks for a place for it again asks anew."""
+    def assigned(self, bundle: str, served_by: str | None = None) -> None:
+        """A record gave it a broker: whoever asks for a place for it again asks anew.
+
+        Args:
+            served_by: The broker that has it now; None where it is on its way only.
+        """
         self._asked_s.pop(bundle, None)
         self._homeless.pop(bundle, None)
+        awaited = None if served_by is None else self._awaited.pop(bundle, None)
+        if awaited is None or awaited.note.broker not in (None, served_by):
+            return
+        now_s = self.now_s()
+        # A broker that nobody chose here is the leader's choice, if it was asked; else somebody else's.
+        chosen = awaited.note.broker is not None or awaited.note.how == "asked"
+        if chosen and now_s - awaited.last_s <= self.bounds().booked_s:
+            self.ends.append(PlacedEnd(awaited.note.how, awaited.note.reason, now_s - awaited.first_s))
+            _shorten(self.ends, self.bounds().noted_max)
 
     def take_notes(self) -> Sequence[PlacedNote]:
-        """What was chosen since the last call, at most the newest `PLACED_MAX`."""
+        """What was chosen since the last call, at most the newest `noted_max`."""
         notes, self.notes = self.notes, []
         return notes
+
+    def take_ends(self) -> Sequence[PlacedEnd]:
+        """What has got its place since the last call, likewise."""
+        ends, self.ends = self.ends, []
+        return ends
 
     def _choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> PlacedNote | None:
         at = self._surroundings()
         if not at.known:
-            return PlacedNote(bundle, None, "unread", Placed(bundle, None, "the policies were not read yet"))
+            unread = Placed(bundle, None, "the policies were not read yet")
+            return PlacedNote(bundle, None, "unread", unread, "policies-unread")
         if at.modular and not at.leading and not self.held(bundle) and not self._waited(bundle):
             return None
         cluster = at.cluster
@@ -137,19 +196,19 @@ class LivePlacement:
             self._fails(error)
             placed, how = Placed(bundle, None, str(error)), "failed"
         if placed.broker is not None:
-            return PlacedNote(bundle, placed.broker, how, placed)
+            return PlacedNote(bundle, placed.broker, how, placed, pipeline.name)
         passed = pipeline.filters(cluster, self._booked).passed(found, candidates)
         if not passed.names:
-            return PlacedNote(bundle, None, "nobody", placed)
-        how = "fewest" if how == "strategy" else how
-        return PlacedNote(bundle, self._default.choose(bundle, passed.names, load), how, placed)
+            return PlacedNote(bundle, None, "nobody", placed, _most(passed.removed))
+        how, reason = ("fewest", "undecided") if how == "strategy" else (how, "strategy-failed")
+        return PlacedNote(bundle, self._default.choose(bundle, passed.names, load), how, placed, reason)
 
     def _rescued(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int], error: Exception) -> PlacedNote:
         """Nobody knows what the filters would have said: without policies they matter little, with some they are a law."""
         self._fails(error)
         lawless = self._at is not None and self._at.known and self._at.cluster.policies == Policies()
         broker = self._default.choose(bundle, candidates, load) if lawless else None
-        return PlacedNote(bundle, broker, "failed", None)
+        return PlacedNote(bundle, broker, "failed", None, "internal-error")
 
     def _fails(self, error: Exception) -> None:
         """Said once as long as it is the same: placements come in storms."""
@@ -159,23 +218,31 @@ class LivePlacement:
 
     def _note(self, note: PlacedNote) -> None:
         self.counts[note.how] += 1
+        self._await(note)
         if note.broker is not None:
             self._homeless.pop(note.bundle, None)
         elif note.how != "asked" and not self._is_news(note):
             return
         self.notes.append(note)
-        if len(self.notes) > PLACED_MAX:
-            del self.notes[: PLACED_MAX // 2]
+        _shorten(self.notes, self.bounds().noted_max)
+
+    def _await(self, note: PlacedNote) -> None:
+        now_s, bounds = self.now_s(), self.bounds()
+        before = self._awaited.pop(note.bundle, None)
+        again = before is not None and now_s - before.last_s <= bounds.booked_s
+        self._awaited[note.bundle] = _Awaited(before.first_s if before is not None and again else now_s, now_s, note)
+        if len(self._awaited) > bounds.noted_max:
+            del self._awaited[next(iter(self._awaited))]
 
     def _is_news(self, note: PlacedNote) -> bool:
         """Whoever waits for a broker is looked at again and again; it is told once in a while."""
         now_s = self.now_s()
         how, told_s = self._homeless.get(note.bundle, ("", float("-inf")))
-        if how == note.how and now_s - told_s < HOMELESS_AGAIN_S:
+        if how == note.how and now_s - told_s < self.bounds().homeless_again_s:
             return False
         self._homeless.pop(note.bundle, None)
         self._homeless[note.bundle] = note.how, now_s
-        if len(self._homeless) > PLACED_MAX:
+        if len(self._homeless) > self.bounds().noted_max:
             del self._homeless[next(iter(self._homeless))]
         return True
 
@@ -203,10 +270,11 @@ class LivePlacement:
     def _keep_bookings(self, cluster: Cluster, now_s: float) -> None:
         """A placement counts until its broker's report was made after it, or for a while where none comes."""
         booked: dict[str, list[str]] = {}
+        booked_s = self.bounds().booked_s
         for bundle, (broker, placed_s) in list(self._placed.items()):
             seen = cluster.brokers.get(broker)
             reported = seen is not None and seen.load is not None and now_s - seen.load_age_s >= placed_s
-            if seen is None or reported or now_s - placed_s > BOOKED_MAX_S:
+            if seen is None or reported or now_s - placed_s > booked_s:
                 del self._placed[bundle]
             else:
                 booked.setdefault(broker, []).append(bundle)
@@ -222,5 +290,17 @@ class LivePlacement:
             return True
         self.ask_leader(bundle)
         self._asked_s[bundle] = now_s
-        self._note(PlacedNote(bundle, None, "asked", None))
+        self._note(PlacedNote(bundle, None, "asked", None, "modular"))
         return False
+
+
+def _most(removed: Mapping[str, tuple[str, str]]) -> str:
+    """The filter that took most brokers away, of those that the engine offers."""
+    counts = Counter(name for name, _ in removed.values() if name != OFFERED)
+    return min(counts, key=lambda name: (-counts[name], name)) if counts else "no-brokers"
+
+
+def _shorten(found: list[Any], longest: int) -> None:
+    """Drop the older half of what has become too long."""
+    if len(found) > longest:
+        del found[: len(found) - longest // 2]

@@ -153,6 +153,7 @@ class PolicyBook:
             weights=None if weights is None else ResourceWeights(**{name: float(one) for name, one in weights.items()}),
             entries=tuple(entries),
             lapsed=tuple(lapsed),
+            deleted={key: held.offset for key, held in self._held.items() if held.found is None},
             junk=dict(sorted(self._junk.items())),
             closed=tuple(effects.closed),
             next_change_ms=min(ends, default=None),

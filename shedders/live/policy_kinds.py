@@ -323,7 +323,10 @@ def name_and_words(kind: PolicyKind, words: Sequence[str]) -> tuple[str, list[st
         return CLUSTER, given[1:] if given[:1] == [CLUSTER] else given
     if not given or not rule.is_name(given[0]):
         what = f"`{given[0]}` is not" if given else "there lacks"
-        raise BadPolicyError(f"{what} {rule.named}, which a policy of kind {kind} is named by", hint=f"{usage(kind)}")
+        topic = " `statechannel lookup TOPIC` names a topic's bundle." if given and given[0].count("/") > 1 else ""
+        raise BadPolicyError(
+            f"{what} {rule.named}, which a policy of kind {kind} is named by", hint=f"{usage(kind)}{topic}"
+        )
     return given[0], given[1:]
 
 

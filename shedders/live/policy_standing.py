@@ -87,6 +87,7 @@ class Standing:
         weights: Of the resources; None where nothing is laid down.
         entries: Everything that is not lapsed, sorted by kind and name, an override before what it lies over.
         lapsed: What has been taken back by itself and lies in the topic still.
+        deleted: What was deleted, and by the record at which offset, until Kafka drops that record.
         junk: Records that were dropped, by reason (`policy_record.Junk`).
         closed: What is forbidden because records cannot be read, each with the reason.
         next_change_ms: When the next entry lapses; None where none will.
@@ -105,6 +106,7 @@ class Standing:
     weights: ResourceWeights | None = None
     entries: tuple[Entry, ...] = ()
     lapsed: tuple[Entry, ...] = ()
+    deleted: Mapping[PolicyKey, int] = field(default_factory=dict)
     junk: Mapping[str, int] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
     next_change_ms: int | None = None

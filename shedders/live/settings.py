@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from loaddata.settings import LoadSettings
 from shedders.budget import BudgetSettings
 from shedders.live.decision_build import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
 from shedders.live.decision_record import VALUE_MAX_BYTES
 from shedders.live.drain_settings import DrainSettings
+from shedders.live.placement import PlacementBounds
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import Group, setting
 
@@ -77,6 +78,13 @@ class BalancerSettings(Group):
     split_interval_s: float = setting(
         60.0, "Time between two looks for bundles to split.", pip_192="(each report)", ge=0.2, le=DAY_S
     )
+    split_known_within_s: float = setting(
+        0.5,
+        "A split that was asked for and whose bundle is gone: so long the channel may take to say that it was done by another "
+        "broker that has died since.",
+        ge=0.05,
+        le=60,
+    )
     move_timeout_s: float = setting(
         120.0,
         "A move that is not done by then counts as failed; its load is no longer booked.",
@@ -87,11 +95,41 @@ class BalancerSettings(Group):
     move_memory_s: float = setting(
         1_800.0, "For so long a strategy is told that a bundle or broker took part in a move.", ge=1, le=DAY_S
     )
+    moves_remembered_max: int = setting(
+        100_000, "So many bundles and brokers are remembered as moved; beyond it the oldest is forgotten.", ge=1_000
+    )
+    children_estimated_max: int = setting(
+        10_000,
+        "Bundles of splits whose load is reckoned from their parent's until it is measured; beyond it the oldest is forgotten.",
+        ge=10,
+    )
     moves_at_once: int = setting(8, "Moves of one decision that are under way at the same time.", ge=1, le=10_000)
     budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What may be on its way at once.")
     drain: DrainSettings = Field(default_factory=DrainSettings, description="How a broker is emptied for maintenance.")
     placement_refresh_s: float = setting(
         1.0, "Age at which the loads that placements go by are taken anew.", ge=0.02, le=60
+    )
+    placement_booked_s: float = setting(
+        60.0,
+        "A bundle that was placed counts as load of its broker until a report of it was made afterwards, at most for so long.",
+        ge=1,
+        le=DAY_S,
+    )
+    placements_told_every_s: float = setting(
+        1.0, "Placements come in storms: they are written down together, once in so long.", ge=0.05, le=600
+    )
+    placements_noted_max: int = setting(
+        10_000,
+        "Placements that may wait to be written down or to be read back; beyond it the older are left out of records and "
+        "metrics, never out of the placement.",
+        ge=100,
+        le=1_000_000,
+    )
+    homeless_again_s: float = setting(
+        60.0,
+        "A bundle that nobody may take is looked at many times a second, and spoken of once in so long.",
+        ge=1,
+        le=DAY_S,
     )
     leader_wait_s: float = setting(
         3.0,
@@ -131,17 +169,48 @@ class BalancerSettings(Group):
         ge=1_001,
         le=600_000,
     )
+    decision_writers_max: int = setting(
+        100,
+        "A writer of decisions that has ended is replaced so often; then none are written any more.",
+        ge=0,
+        le=1_000_000,
+    )
     decision_close_timeout_s: float = setting(
         2.0, "Longest time for the last records when the broker leaves.", ge=0, le=60
     )
     debug_scores: bool = setting(False, "Log every score of every decision.", pip_192="loadBalancerDebugModeEnabled")
     restart_wait_s: float = setting(
         1.0,
-        "A duty of this extension that fails begins again after so long, doubled each time up to a minute.",
+        "A duty of this extension that fails begins again after so long, doubled each time up to `restart_wait_max_s`.",
         ge=0.01,
         le=60,
     )
+    restart_wait_max_s: float = setting(
+        60.0, "Longest such wait; a duty that has run for so long has recovered.", ge=0.01, le=3_600
+    )
+    policies_wait_s: float = setting(
+        10.0,
+        "The start waits so long for the policies to be read to their end; then the broker starts all the same, places nothing "
+        "and moves nothing until they are.",
+        ge=0,
+        le=600,
+    )
+    watch_max: int = setting(
+        100_000,
+        "Accepted records that may wait for the balancer; beyond it those in between are not looked at.",
+        ge=100,
+    )
     load: LoadSettings = Field(default_factory=LoadSettings, description="Load data.")
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.restart_wait_max_s < self.restart_wait_s:
+            raise ValueError("restart_wait_max_s must be at least restart_wait_s")
+        return self
+
+    def placement_bounds(self) -> PlacementBounds:
+        """What is kept of placements."""
+        return PlacementBounds(self.placements_noted_max, self.placement_booked_s, self.homeless_again_s)
 
     def record_bounds(self) -> RecordBounds:
         """How large a decision record may be."""

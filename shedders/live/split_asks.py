@@ -25,20 +25,23 @@ if TYPE_CHECKING:
     from statechannel.api import StateChannel
     from statechannel.runtime.handlers import ExtensionAsk
 
-DONE_WITHIN_S = 0.5
-"""So long the channel may take to say how an operation has ended."""
-
 
 class SplitAsks:
     """Answers requests to split. In the loop's thread.
 
     Args:
         local: This broker's bundles with their load, by name.
+        done_within_s: So long the channel may take to say how an operation has ended.
     """
 
     def __init__(
-        self, channel: StateChannel, source: LoadSource, local: Callable[[], Mapping[str, LocalBundle]]
+        self,
+        channel: StateChannel,
+        source: LoadSource,
+        local: Callable[[], Mapping[str, LocalBundle]],
+        done_within_s: Callable[[], float] = lambda: 0.5,
     ) -> None:
+        self._done_within_s = done_within_s
         self._channel = channel
         self._source = source
         self._local = local
@@ -94,7 +97,7 @@ class SplitAsks:
 
     async def _done_before(self, ask: ExtensionAsk) -> Outcome | None:
         """The broker that had this request first may have split the bundle, and died before it said so."""
-        outcome = await self._channel.ticket(ask.operation).outcome(DONE_WITHIN_S)
+        outcome = await self._channel.ticket(ask.operation).outcome(self._done_within_s())
         return outcome if isinstance(outcome, Done) else None
 
     async def _cut(self, bundle: str, positions: Sequence[int], ask: ExtensionAsk) -> Outcome:

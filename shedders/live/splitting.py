@@ -36,6 +36,10 @@ LOOK_S = 1.0
 """So soon a change of the settings is seen."""
 
 
+_NOT_LOOKED_AT = {"broker_load": None, "top_bundles": None}
+"""A broker splits by what it measures itself, not by what it reads of others."""
+
+
 class TopicsOnDemand(Sequence[TopicLoad]):
     """The topics of a bundle, asked for when somebody looks: most bundles are never looked at."""
 
@@ -230,7 +234,7 @@ class Splitting:
             leader=ports.channel.identity.broker,
             cycle=memory.looks,
             at_ms=ports.clocks.log_ms(),
-            inputs=ports.inputs(None),
+            inputs=ports.inputs(None).model_copy(update=_NOT_LOOKED_AT),
             strategy=chosen.names["split"],
             profile=chosen.profile,
             settings=settings,

@@ -20,10 +20,9 @@ from shedders.plan import Placed
 if TYPE_CHECKING:
     from shedders.live.balancer import Ports
     from shedders.live.decision_topic import WriteCounts
-    from shedders.live.placement import PlacedNote
+    from shedders.live.placement import PlacedEnd, PlacedNote
     from shedders.live.settings import BalancerSettings
 
-EVERY_S = 1.0
 BATCH_MAX = 200
 """Placements of one record: so many find room in it with their reasons."""
 
@@ -37,7 +36,7 @@ class Telling:
     """See the module. In the loop's thread.
 
     Args:
-        take_notes: Placements since the last call.
+        take_notes: Placements since the last call; `take_ends`: those that have come to their end.
         counts: What became of the records so far.
     """
 
@@ -47,12 +46,14 @@ class Telling:
         settings: Callable[[], BalancerSettings],
         *,
         take_notes: Callable[[], Sequence[PlacedNote]],
+        take_ends: Callable[[], Sequence[PlacedEnd]],
         counts: Callable[[], WriteCounts],
         manager: Callable[[], str],
     ) -> None:
         self._ports = ports
         self._settings = settings
         self._take_notes = take_notes
+        self._take_ends = take_ends
         self._counts = counts
         self._manager = manager
         self._batches = 0
@@ -61,14 +62,16 @@ class Telling:
     async def run(self) -> None:
         """Tell for ever; ends by being cancelled."""
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(self._settings().placements_told_every_s)
             self.tell()
 
     def tell(self) -> None:
         """Tell what there is; nothing is written where nothing was placed."""
         notes = self._take_notes()
         for note in notes:
-            self._ports.metrics.assigned(note.how, None)
+            self._ports.metrics.assigned(note.how, note.reason)
+        for end in self._take_ends():
+            self._ports.metrics.assigned_after(end.how, end.reason, end.took_s)
         placed = [_placed(note) for note in notes if note.how != "asked"]
         for start in range(0, len(placed), BATCH_MAX):
             self._write(placed[start : start + BATCH_MAX])

@@ -26,10 +26,12 @@ class RecentTrail:
 
     Args:
         keep_s: So long it is remembered.
+        most: So many bundles, and so many brokers; beyond it the oldest is forgotten.
     """
 
-    def __init__(self, keep_s: Callable[[], float]) -> None:
+    def __init__(self, keep_s: Callable[[], float], most: Callable[[], int] = lambda: REMEMBERED_MAX) -> None:
         self._keep_s = keep_s
+        self._most = most
         self._bundles: dict[str, float] = {}
         self._brokers: dict[str, float] = {}
 
@@ -52,9 +54,8 @@ class RecentTrail:
             {name: now_s - self._brokers[name] for name in sorted(self._brokers)},
         )
 
-    @staticmethod
-    def _note(table: dict[str, float], name: str, now_s: float) -> None:
+    def _note(self, table: dict[str, float], name: str, now_s: float) -> None:
         table.pop(name, None)
         table[name] = now_s
-        if len(table) > REMEMBERED_MAX:
+        if len(table) > self._most():
             del table[next(iter(table))]

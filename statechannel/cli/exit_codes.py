@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     UNDETERMINED = 4  # not known within the time allowed
     NOT_FOUND = 5  # no such namespace, bundle, broker or operation; or nobody serves it
     NO_BROKER = 6  # no broker is alive, or none took up the request in time
-    BAD_EXPORT = 7  # a malformed export file, or one that cannot be read or written
+    BAD_EXPORT = 7  # a malformed export file or snapshot, or one that cannot be read or written
     BAD_SETTINGS = 8
     LOCAL_KAFKA = 9  # the embedded broker: no Java, no jars, port in use, disk full
     KAFKA_AWAY = 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -10,15 +9,12 @@ import typer
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.operations import OperationsSeen
 from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.connection import Connection
-from statechannel.cli.live_log import now_ms, open_tail
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, moment, print_json, print_table, stdout
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.cli.requests_seen import requests_seen
+from statechannel.core.inputs import RecordRead
 from statechannel.core.operations import Operation
 from statechannel.core.view import Judgement
-from statechannel.runtime import request_record
-from statechannel.runtime.request_record import Progress, Reply, Request
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations: what was asked for, what came of it.")
 
@@ -34,7 +30,7 @@ def list_(
     connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     views = read_channel(connection, [seen.observe])
-    found = _merged(seen, _requests(connection))[-limit:]
+    found = _merged(seen, requests_seen(connection))[-limit:]
     if output is Output.JSON:
         print_json({"operations": found, "tentative": views.tentative})
         return
@@ -74,7 +70,7 @@ def show(
             lines.append(history_line(record, judgement))
 
     read_channel(connection, [seen.observe, collect])
-    found = [one for one in _merged(seen, _requests(connection)) if one["operation"] == operation]
+    found = [one for one in _merged(seen, requests_seen(connection)) if one["operation"] == operation]
     if not found:
         raise not_found(
             f"there is no operation {operation}; `statechannel operation list` has the newest, requests are kept a week"
@@ -104,51 +100,6 @@ def show(
         ],
         empty="no record of it was judged",
     )
-
-
-def _requests(connection: Connection) -> dict[str, dict[str, Any]]:
-    """What the requests topic still knows, by operation."""
-    found: dict[str, dict[str, Any]] = {}
-    with open_tail(connection, Topic.REQUESTS, 0) as tail:
-        for record in tail.records(tail.span()):
-            item = request_record.decode(record.value, record.timestamp_ms)
-            if isinstance(item, Request):
-                found.setdefault(item.id, _asked(item, record.timestamp_ms))
-            elif item is not None and item.id in found:
-                _follow(found[item.id], item, record.timestamp_ms)
-    return found
-
-
-def _asked(request: Request, at_ms: int) -> dict[str, Any]:
-    return {
-        "operation": request.id,
-        "flow": request.asked,
-        "name": request.name,
-        "status": "asked" if request.deadline_ms >= now_ms() else "expired",
-        "result": None,
-        "detail": request.problem or None,
-        "began_ms": at_ms,
-        "changed_ms": at_ms,
-        "by": request.by,
-        "executed_by": None,
-        "destination": request.args.get("destination"),
-    }
-
-
-def _follow(found: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
-    if found["status"] in ("ended", "failed"):
-        return
-    found["executed_by"] = item.broker
-    found["changed_ms"] = at_ms
-    if isinstance(item, Progress):
-        found["status"] = "running"
-        return
-    outcome: Mapping[str, Any] = item.outcome
-    accepted = outcome.get("answer") == "accepted"
-    found["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
-    kind = outcome.get("outcome")
-    found["result"] = outcome.get("result") or outcome.get("reason") or kind
-    found["detail"] = outcome.get("detail") or (outcome.get("why") if kind == "not-found" else None)
 
 
 def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from statechannel.core.engine import Engine
 
 GOODBYE_WAIT_S = 3.0
+SHUTDOWN = "shutdown"
+"""Reason in the records of a hand-over by a broker that leaves."""
 
 
 class Departure:
@@ -128,7 +130,7 @@ class Departure:
                 operation=engine.proposals.new_id(),
                 from_=me,
                 to=destination,
-                reason="shutdown",
+                reason=SHUTDOWN,
             )
 
     def _written(self, name: str) -> Callable[[Result], None]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from statechannel.demo.broker_settings import SETTINGS
 from statechannel.demo.errors import DemoError
 from statechannel.demo.plane import PROTOCOL
 from statechannel.embedded import BrokerState, EmbeddedKafkaError, KafkaServer, status
@@ -125,7 +126,14 @@ class Cluster:
     def make(cls, *, own_ms: int, release_ms: int) -> Cluster:
         """A cluster in a temporary folder of its own; nothing runs yet. Of those of earlier runs the newest few stay."""
         forget_old_folders()
-        return cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
+        made = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
+        made.settings.write_text(SETTINGS)
+        return made
+
+    @property
+    def settings(self) -> Path:
+        """Settings of the brokers."""
+        return self.folder / "brokers.toml"
 
     @property
     def kafka_folder(self) -> Path:
@@ -190,7 +198,7 @@ class Cluster:
     def broker_command(self, broker: str) -> list[str]:
         """Arguments of a broker's command."""
         simulated = ["--own-ms", str(self.own_ms), "--release-ms", str(self.release_ms)]
-        return ["broker", "run", "--id", broker, "--data-port", "0", *simulated]
+        return ["broker", "run", "--id", broker, "--data-port", "0", *simulated, "--config", str(self.settings)]
 
     def start_broker(self, broker: str) -> Broker:
         """Start a broker process; `wait_ready` tells when it has caught up."""

@@ -74,6 +74,10 @@ def _go_on(story: Story) -> None:
         "bundles",
         f"lookup {topic}",
         f"transfer {topic} --dest b2",
+        f"why {topic}",
+        "decisions --since 15m",
+        "drain b2",
+        "uncordon b2",
         "watch",
         f"audit --history {NAMESPACE}",
     ):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.core.bundle import range_name
+from statechannel.demo.balancing import spread, until_settled
 from statechannel.demo.client import Client
 from statechannel.demo.cluster import COMMAND_S, FIRST_START_S, Broker, Cluster, command_name
 from statechannel.demo.errors import DemoError
@@ -61,6 +62,7 @@ class Story:
         killed = self._kill()
         self._start_again(killed)
         self._drain(killed)
+        self._balance()
         self._audit()
 
     def close(self) -> None:
@@ -93,6 +95,10 @@ class Story:
         for one in started:
             self.cluster.wait_ready(one)
             n.good(f"{one.id} has caught up with the channel, pid {one.pid}, {one.url}")
+        n.say(
+            "They balance themselves by load; until its turn comes, an override keeps the balancer from moving anything:"
+        )
+        self._command("override", "shedding", "off", "--for", "1h", "--why", "the steps before")
 
     def _create_namespace(self) -> None:
         n = self.narrator
@@ -188,6 +194,40 @@ class Story:
         n.good(f"{again.id} is back, pid {again.pid}, and every topic is served")
         self._show("brokers", "broker", "state", "leader", "bundles")
 
+    def _balance(self) -> None:
+        n = self.narrator
+        n.step("The cluster balances itself")
+        n.say(
+            "Brokers report their load, and the leader moves bundles from the busiest to the idlest. Load is made up here: a "
+            "few topics are heavy. The two brokers that were away have got little back so far."
+        )
+        begun_ms = _now_ms()
+        self._command("override", "end", "shedding")
+        found = until_settled(self.cluster, begun_ms, len(BROKERS))
+        n.command(f"{self.name} decisions --moves-only")
+        moves = list(found.moves)
+        n.table(
+            ("bundle", "from", "to", "result", "why"),
+            [
+                (_short(one["bundle"]), one["source"], one["destination"] or "-", one["result"], one["why"])
+                for _, one in moves
+            ],
+        )
+        self.promises.all(found.unsettled, f"{_count(len(moves), 'move')} in {_count(len(found.decisions), 'decision')}, all done")
+        n.table(
+            ("load of", *sorted(found.before), "apart"),
+            [
+                (name, *(f"{scores[one]:.2f}" for one in sorted(found.before)), f"{spread(scores):.2f}")
+                for name, scores in (("before", found.before), ("after", found.after))
+            ],
+        )
+        self.promises.check(
+            spread(found.after) < spread(found.before), "the brokers are closer together, and nothing moves any more"
+        )
+        self._until_served()
+        n.say("Why is that bundle there? The log and the decisions know:")
+        self._print("why", moves[-1][1]["bundle"])
+
     def _audit(self) -> None:
         n = self.narrator
         n.step("The audit: what does the log say happened?")
@@ -233,6 +273,14 @@ class Story:
         found = self._command(command)[command]
         self.narrator.table(columns, [[_cell(one, column) for column in columns] for one in found])
 
+    def _print(self, *args: str) -> None:
+        """A command whose answer is for people."""
+        self.narrator.command(f"{self.name} {' '.join(args)}")
+        ran = self.cluster.run(*args)
+        if ran.code != 0:
+            raise DemoError(f"`statechannel {' '.join(args)}` failed (exit code {ran.code}): {ran.error}")
+        self.narrator.output(ran.stdout)
+
     def _bundles(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
         return found
@@ -267,6 +315,10 @@ def _cell(one: dict[str, Any], column: str) -> str:
     if isinstance(found, bool):
         return "yes" if found else "no"
     return " ".join(found.values()) if isinstance(found, dict) else str(found)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _short(bundle: str) -> str:

@@ -50,15 +50,20 @@ def _lines() -> Iterator[str]:
         yield f"| `{relation.left}` {relation.relation} `{relation.right}` | {relation.why} |"
 
 
-def table(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
-    """Settings as a table, a row each; pages of other packages have the same."""
-    yield "| setting | type | default | bounds | why | PIP-192 |"
-    yield "|---|---|---|---|---|---|"
+def table(fields: Mapping[str, FieldInfo], *, upstream: bool = True) -> Iterator[str]:
+    """Settings as a table, a row each; pages of other packages have the same.
+
+    Args:
+        upstream: With a column for upstream's names.
+    """
+    headers = ["setting", "type", "default", "bounds", "why", "PIP-192"][: None if upstream else -1]
+    yield f"| {' | '.join(headers)} |"
+    yield "|---" * len(headers) + "|"
     for name, field in fields.items():
-        yield _row(name, field)
+        yield f"| {' | '.join(_row(name, field)[: len(headers)])} |"
 
 
-def _row(name: str, field: FieldInfo) -> str:
+def _row(name: str, field: FieldInfo) -> list[str]:
     extra = field.json_schema_extra
     upstream = str(extra.get("pip_192", "")) if isinstance(extra, dict) else ""
     cells = [
@@ -69,7 +74,7 @@ def _row(name: str, field: FieldInfo) -> str:
         field.description or "",
         f"`{upstream}`" if upstream and " " not in upstream else upstream,
     ]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return [cell.replace("|", "\\|") for cell in cells]
 
 
 def _type(annotation: Any) -> str:

@@ -11,6 +11,31 @@ ROOT = Path(__file__).parents[2]
 ONLY_HERE = {"confluent_kafka": "kafka", "jgo": "embedded", "typer": "cli", "pydantic_settings": "settings"}
 
 
+IMPURE = {"asyncio", "confluent_kafka", "logging", "os", "psutil", "random", "socket", "structlog", "threading", "time"}
+NOT_PURE = {
+    "loaddata": {"following.py", "host_usage.py", "kafka_side.py", "nics.py", "service.py"},
+    "shedders": {"conformance.py"},
+    "shedders/live": {
+        "balancer.py",
+        "checks.py",
+        "clocks.py",
+        "decision_topic.py",
+        "drain.py",
+        "duties.py",
+        "extension.py",
+        "metrics.py",
+        "movers.py",
+        "placement.py",
+        "policy_follower.py",
+        "policy_topic.py",
+        "renewal.py",
+        "splitting.py",
+        "telling.py",
+    },
+}
+"""Files that have a clock, tasks, or clients. All others reckon with what they are given."""
+
+
 def test_import_contracts_hold():
     command = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
     run = subprocess.run(
@@ -44,3 +69,9 @@ def test_library_is_imported_by_one_package_only(library, package):
 def test_the_twin_is_independent(file):
     """What the core is compared with must not be made of the core."""
     assert "statechannel" not in _imported(file)
+
+
+@pytest.mark.parametrize("folder", NOT_PURE)
+def test_what_reckons_has_no_clock_and_no_client(folder):
+    found = {file.name for file in (ROOT / folder).glob("*.py") if _imported(file) & IMPURE}
+    assert found == NOT_PURE[folder]

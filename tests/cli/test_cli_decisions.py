@@ -91,7 +91,7 @@ class Injected:
 
 
 RECORDS: list[AnyRecord | Undecodable] = [
-    skipped_record(occasion(1), "cool-down", "b1 gave something away 5 s ago"),
+    skipped_record(occasion(1), "shedding-off", "shedding is off (ann: sale)"),
     record(
         2,
         moves=[move(), Checked(replace(move(ONE), destination=None), "b3", "cordon: disk")],
@@ -126,6 +126,8 @@ def channel(monkeypatch: pytest.MonkeyPatch, folder: Path, log: ChannelLog) -> N
     header = ExportHeader("chan", {0: len(log.records)}, log.at_ms)
     write_export(path, header, iter(log.records), now_ms=lambda: log.at_ms)
     monkeypatch.setattr(why, "read_channel", lambda _, observers=(): read_views(read_export(path), observers=observers))
+    asked = {"op-9": {"by": "ann@desk", "flow": "transfer"}}
+    monkeypatch.setattr(why, "requests_seen", lambda _: asked)
 
 
 def two_moves() -> ChannelLog:
@@ -152,8 +154,8 @@ def test_the_list_says_what_was_decided_and_why_not(
     result = run("decisions", *HERE, "--since", "2023-11-14T00:00:00Z")
     shown = lines(result)
     assert injected.since_ms == 1_699_920_000_000
-    assert "cool-down" in shown
-    assert "b1 gave something away 5 s ago" in shown
+    assert "shedding-off" in shown
+    assert "shedding is off (ann: sale)" in shown
     assert IDS[2] in shown
     assert "records that this version cannot read: 1 format" in result.stderr
 
@@ -166,7 +168,7 @@ def test_moves_only_has_a_line_for_each_bundle_with_its_end(
     moved = next(line for line in shown if WHOLE in line)
     assert "transferred: b2 has it" in moved
     assert next(line for line in shown if ONE in line).split()[5:8] == ["stays", "Overloaded", "1000.0"]
-    assert not any("cool-down" in line for line in shown)
+    assert not any("shedding-off" in line for line in shown)
 
 
 def test_the_list_as_json_has_whole_records(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +176,7 @@ def test_the_list_as_json_has_whole_records(run: Callable[..., Result], monkeypa
     found = json.loads(lines(run("decisions", *HERE, "--since", "1h", "--output", "json")))
     assert found.keys() == {"since_ms", "decisions", "unreadable"}
     skipped, moved = found["decisions"]
-    assert (skipped["skipped"], skipped["inputs"]["channel"]) == ("cool-down", {"0": 41})
+    assert (skipped["skipped"], skipped["inputs"]["channel"]) == ("shedding-off", {"0": 41})
     assert [(one["result"], one["took_ms"]) for one in moved["moves"]] == [("transferred", 300.0), (None, None)]
     assert found["unreadable"] == {"format": 1}
     plain = {name: value for name, value in skipped.items() if name != "moves"}
@@ -200,7 +202,7 @@ def test_follow_prints_records_as_they_come(run: Callable[..., Result], monkeypa
     assert [(one["offset"], one["kind"]) for one in found] == [(0, "decision"), (1, "decision"), (2, "outcome")]
     assert "the record at offset 3 cannot be read (format)" in result.stderr
     shown = lines(run("decisions", *HERE, "--follow", "--moves-only"))
-    assert "cool-down" not in shown
+    assert "shedding-off" not in shown
     assert f"    {WHOLE}  b1 -> b2 [started]" in shown
     assert f"{IDS[2]}  {WHOLE}: transferred (b2 has it)" in shown
 
@@ -270,6 +272,16 @@ def test_why_tells_the_decision_of_each_move(
     assert (found["asked"], found["owner"], found["left_out"], found["whole"]) == (WHOLE, "b2", 1, True)
 
 
+def test_why_tells_who_asked_by_command(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    inject(monkeypatch)
+    log = two_moves()
+    log.moved(WHOLE, "b2", "b3", operation="op-9")
+    channel(monkeypatch, tmp_path, log)
+    assert "    asked for by ann@desk (transfer)" in lines(run("why", WHOLE, *HERE))
+
+
 def test_why_goes_on_without_any_decision(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -319,7 +331,7 @@ def test_why_not_says_what_the_newest_decision_says(
     shown = lines(run("why-not", ONE, *HERE))
     assert f"{ONE}, served by b2" in shown
     assert "it was to go from b1 to b3, but was refused: cordon: disk" in shown
-    assert f"before that (decision {IDS[1]}): nothing was decided (`cool-down`)" in shown
+    assert f"before that (decision {IDS[1]}): nothing was decided (`shedding-off`)" in shown
     found = json.loads(lines(run("why-not", f"{NAMESPACE}/topic", *HERE, "--output", "json")))
     assert found.keys() == {"asked", "bundle", "owner", "said", "verdicts", "same"}
     assert found["owner"] == "b2"
@@ -366,7 +378,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
     assert all(writer.write(one) for one in kept)
     assert writer.flush(20)
     append_and_wait(client, topics.decisions, 0, key=b"junk", value=b"{}")
-    more = [skipped_record(occasion(number), "cool-down", "again") for number in range(3, 90)]
+    more = [skipped_record(occasion(number), "shedding-off", "again") for number in range(3, 90)]
     assert all(writer.write(one) for one in more)
     assert writer.close(20)
     assert (writer.counts.written, writer.counts.failed, writer.counts.dropped) == (len(kept) + len(more), 0, 0)

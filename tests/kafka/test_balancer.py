@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import cycle
@@ -10,12 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from shedders.live.decision_record import DecisionRecord
+from shedders.live.decision_topic import (
+    DecisionReader,
+    DecisionTopics,
+    DecisionWriter,
+    WriterBounds,
+    newest_decision,
+    open_decision_topic,
+)
 from shedders.live.extension import BalancerExtension
 from shedders.live.settings import configured
 from statechannel.api import Owned, StateChannel
+from statechannel.errors import StateChannelError
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.settings import load
 from tests.support.broker_cluster import BrokerCluster, broker_cluster
+from tests.support.decision_records import record
 from tests.support.kafka_lanes import Kafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -79,6 +93,8 @@ def test_generated_load_settles_and_why_answers_for_each_move(cluster: BrokerClu
 
     cluster.wait(settled, 400)
     found = made(cluster)
+    inputs = found[-1]["inputs"]
+    assert min(inputs["broker_load"], inputs["top_bundles"], inputs["policies"], *inputs["channel"].values()) > 0
     owners = cluster.owners()
     assert set(owners) == set(bundles)
     assert set(owners.values()) == {"b1", "b2", "b3"}
@@ -116,6 +132,74 @@ def test_a_killed_leaders_balancing_goes_on_with_its_memory(cluster: BrokerClust
     cluster("policy", "set", "setting", "shedding.transfer.hit_threshold", "0")
     cluster("policy", "set", "setting", "shedding.transfer.target_std", "0.01")
     cluster.wait(lambda: any(one["leader"] in others and moves(one) for one in made(cluster)))
+
+
+def test_a_leader_that_is_killed_in_the_middle_of_its_moves_leaves_nothing_behind(cluster: BrokerCluster) -> None:
+    """One move at a time, so that some of a decision are over, one is under way and others wait when it dies."""
+    cluster.start("b1", extra=["extensions.balancer.moves_at_once=1"])
+    cluster.wait(lambda: cluster.leader() == "b1")
+    cluster.start("b2", "b3")
+    bundles = cluster.create(NAMESPACE, 12, "b2")
+    topics = DecisionTopics(cluster.channel)
+    with DecisionReader(ClientSettings(cluster.bootstrap), topics) as reader:
+        ends_s = time.monotonic() + 240
+        for batch in reader.follow(since_ms=0, stop=lambda: time.monotonic() > ends_s):
+            found = [one.record for one in batch if isinstance(one.record, DecisionRecord)]
+            last = next((one for one in found if one.subject == "shed" and one.moves), None)
+            if last is not None:
+                break
+        else:
+            raise AssertionError(cluster.logs())
+    cluster.kill("b1")
+    begun = {one.bundle for one in last.moves if one.operation is not None}
+    assert len(begun) > 1
+
+    def over() -> bool:
+        owners = cluster.owners()
+        later = [one for one in made(cluster) if one["leader"] != "b1"]
+        return set(owners) == set(bundles) and set(owners.values()) <= {"b2", "b3"} and bool(later)
+
+    cluster.wait(over)
+    told = next(one for one in cluster.decisions() if one["id"] == last.id)
+    ends = {one["bundle"]: one["result"] for one in told["moves"] if one["operation"] is not None}
+    assert "started" in ends.values(), ends  # nobody is left to say how those ended
+    for name in begun:
+        answer = cluster("why", name)
+        assert answer["owner"] == cluster.owners()[name]
+        assert last.id in {step["decision"] for step in answer["steps"]}
+    first = next(one for one in made(cluster) if one["leader"] != "b1")
+    assert (first["trigger"], first["cycle"]) == ("new-leader", 1)
+
+
+def test_decisions_go_on_when_their_topic_is_deleted(kafka: Kafka, topic_prefix: str) -> None:
+    """They are lost and counted; where the topic is made anew the next ones are in it."""
+    client, topics = ClientSettings(kafka.bootstrap_servers), DecisionTopics(topic_prefix)
+    open_decision_topic(client, topics, create=True, replication_factor=1)
+    writer = DecisionWriter(client, topics, bounds=WriterBounds(delivery_timeout_ms=2_000))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    try:
+        assert writer.write(record(1))
+        assert writer.flush(30)
+        admin.delete_topics([topics.decisions])[topics.decisions].result(30)
+        begun_s = time.monotonic()
+        for number in range(2, 12):
+            writer.write(record(number))
+        assert time.monotonic() - begun_s < 1  # nobody waits
+        assert writer.flush(60)
+        assert (writer.counts.written, writer.counts.failed) == (1, 10)
+        with pytest.raises(StateChannelError):
+            newest_decision(client, topics, 5)  # a new leader begins without memory
+        open_decision_topic(client, topics, create=True, replication_factor=1)
+        ends_s = time.monotonic() + 60
+        while writer.counts.written == 1:
+            assert time.monotonic() < ends_s, writer.counts
+            writer.write(record(20))
+            writer.flush(10)
+        found = newest_decision(client, topics, 30)
+        assert found is not None
+        assert found.id == record(20).id
+    finally:
+        writer.close(5)
 
 
 def hits(decision: dict[str, Any]) -> int | None:

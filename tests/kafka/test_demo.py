@@ -88,6 +88,8 @@ def test_demo_runs_through_and_what_it_keeps_can_be_used_and_ended(tmp_path: Pat
         "the client noticed nothing of it",
         r"every topic is served again [\d.]+ s after the kill",
         "with exit code 0",
+        r"\d+ moves? in \d+ decisions?, all done",
+        "the brokers are closer together, and nothing moves any more",
         r"the audit tells \d+ gaps, each with its cause",
         "no write was taken by two owners",
         "each of the 17 bundles is served by exactly one broker",

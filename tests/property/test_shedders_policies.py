@@ -60,8 +60,8 @@ def read(records: list[Record]) -> PolicyBook:
 
 
 def told(standing: Standing) -> tuple[object, ...]:
-    """All that depends on what stands; what was dropped on the way depends on how much was read."""
-    return tuple(getattr(standing, name) for name in Standing.__slots__ if name not in ("junk", "position"))
+    """All that depends on what stands; what was dropped or deleted on the way depends on how much was read."""
+    return tuple(getattr(standing, name) for name in Standing.__slots__ if name not in ("junk", "position", "deleted"))
 
 
 @given(LOGS, st.randoms(use_true_random=False), TIMES)

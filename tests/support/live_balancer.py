@@ -65,6 +65,7 @@ class Channel:
 
     Attributes:
         bundles: Owner by name; None: nobody.
+        in_flight: Bundles that are being released, each with where it goes.
         answer: What a command comes to; a future: it is `Started`, and that is its end.
     """
 
@@ -72,6 +73,7 @@ class Channel:
     term: int = 7
     bundles: dict[str, str | None] = field(default_factory=dict)
     brokers_: list[str] = field(default_factory=lambda: ["b1", "b2", "b3"])
+    in_flight: dict[str, str] = field(default_factory=dict)
     mode: str = "normal"
     current: bool = True
     draining: bool = False
@@ -97,10 +99,15 @@ class Channel:
             [len(self.asked)],
             [BrokerSeen(name, "i1", True, True, 0.1, {}) for name in self.brokers_],
             [
-                BundleSeen(name, State.UNASSIGNED if owner is None else State.ASSIGNED, 3, owner, None, 3, 0, number)
+                BundleSeen(name, self._state(name, owner), 3, owner, self.in_flight.get(name), 3, 0, number)
                 for number, (name, owner) in enumerate(sorted(self.bundles.items()))
             ],
         )
+
+    def _state(self, name: str, owner: str | None) -> State:
+        if name in self.in_flight:
+            return State.RELEASING
+        return State.UNASSIGNED if owner is None else State.ASSIGNED
 
     def owners(self, namespace: str) -> dict[str, str]:
         return {

@@ -143,3 +143,16 @@ def test_opened_again_it_begins_anew_but_knows_the_changes(view: View) -> None:
     assert len(view) == 0
     read(view, record("b1", 0))
     assert view.seen(0.0)["b1"].lapsed
+
+
+def test_it_knows_how_far_it_has_read_whatever_became_of_the_records(view: View) -> None:
+    assert view.position == -1
+    read(view, record("b1", 4))
+    read(view, null("b2", 7, 3))
+    assert view.position == 7
+    view.read(
+        LoadRecord(b"b3", b"junk", (), 9, NOW_MS), DECODE(LoadRecord(b"b3", b"junk", (), 9, NOW_MS)), Arrival(0.0)
+    )
+    assert view.position == 9
+    view.reopened()
+    assert view.position == -1

@@ -174,14 +174,6 @@ def test_a_plain_unload_goes_where_the_channel_says() -> None:
     assert cpu(adjusted(there, moves.moves), "y") == 80.0
 
 
-def test_a_new_leader_keeps_in_mind_what_the_old_one_moved() -> None:
-    moves = BookedMoves(expire_s=60.0, keep_s=600.0)
-    moves.restore(RecentMoves({A: 30.0, B: 700.0}, {"x": 30.0}), 1000.0)
-    assert moves.recent(1010.0) == RecentMoves({A: 40.0}, {"x": 40.0})
-    moves.restore(RecentMoves({A: 100.0}, {}), 1010.0)
-    assert moves.recent(1010.0).bundles == {A: 40.0}
-
-
 def test_booking_foresees_what_the_moves_lead_to() -> None:
     """Adjusted loads are those of the dry run's next cycle."""
     plan = [move(A, "x", "y"), move(C, "y", "z")]

@@ -31,14 +31,16 @@ def test_moves_placements_and_splits_are_counted_and_timed() -> None:
     metrics.shed("transferred", "Overloaded", 0.2)
     metrics.shed("transferred", "Overloaded", inf)
     metrics.shed("rejected", "Underloaded")
-    metrics.assigned("owned", None, 0.01)
+    metrics.assigned("strategy", "least-resource-usage")
+    metrics.assigned_after("strategy", "least-resource-usage", 0.01)
     metrics.split("split", "MsgRate", 1.5)
     assert value(metrics, "shed_total", result="transferred", reason="Overloaded") == 2
     assert value(metrics, "shed_total", result="rejected", reason="Underloaded") == 1
-    assert value(metrics, "shed_seconds_count", result="transferred") == 1
-    assert value(metrics, "shed_seconds_sum", result="transferred") == pytest.approx(0.2)
-    assert value(metrics, "assign_total", result="owned", reason="none") == 1
-    assert value(metrics, "split_seconds_bucket", result="split", le="2.5") == 1
+    assert value(metrics, "shed_seconds_count", result="transferred", reason="Overloaded") == 1
+    assert value(metrics, "shed_seconds_sum", result="transferred", reason="Overloaded") == pytest.approx(0.2)
+    assert value(metrics, "assign_total", result="strategy", reason="least-resource-usage") == 1
+    assert value(metrics, "assign_seconds_count", result="strategy", reason="least-resource-usage") == 1
+    assert value(metrics, "split_seconds_bucket", result="split", reason="MsgRate", le="2.5") == 1
 
 
 def test_decisions_scores_and_spread() -> None:

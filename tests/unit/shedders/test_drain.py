@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from shedders.cluster import Policies
 from shedders.live.asks import Asks
+from shedders.live.balancer import Ports
 from shedders.live.checks import Checks
 from shedders.live.chosen import choose
 from shedders.live.clocks import LiveClocks
@@ -73,14 +75,16 @@ class Leader:
         self.ended: list[tuple[str, str]] = []
         configured = BalancerSettings(drain=settings)
         chosen = choose(configured)
-        ports: Any = SimpleNamespace(
-            channel=channel,
+        shed: Any = SimpleNamespace(shed=lambda result, reason, _: self.ended.append((result, reason)))
+        ports = Ports(
+            channel=cast("Any", channel),
             standing=lambda: None if self.policies is None else Standing(policies=self.policies),
             known=lambda: Known(policies=self.policies or Policies()),
             chosen=lambda: chosen,
             inputs=lambda _: Inputs(channel={"0": 9}),
             write=self.written.append,
-            metrics=SimpleNamespace(shed=lambda result, reason, _: self.ended.append((result, reason))),
+            recall=AsyncMock(return_value=None),
+            metrics=shed,
             clocks=LiveClocks(),
         )
         self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible")

@@ -19,7 +19,7 @@ from shedders.live.decision_build import (
     split_record,
 )
 from shedders.live.decision_record import Junk, Subject, Undecodable
-from shedders.live.explain import NOT_MADE, Why, why
+from shedders.live.explain import NOT_MADE, Asker, Why, why
 from shedders.live.explain_not import Because, WhyNot, why_not
 from shedders.plan import Label, Left, Placed, Reason, SplitPlan
 from statechannel.core.auditor import audit_full
@@ -227,6 +227,46 @@ def test_a_placement_by_the_leader_is_told_with_those_it_was_free_to_choose_amon
     assert because.endswith("Success: the least used; it was free to choose among 2")
 
 
+def test_a_placement_is_found_by_who_made_it_and_when() -> None:
+    """Its record is written in batches, and names no operation."""
+    log = ChannelLog()
+    log.created()
+    begun_ms = log.at_ms
+    log.write(WHOLE, "Assigning", by="b3", to="b2", action="own", flow="assignment", operation="op-p")
+    log.write(WHOLE, "Assigned", by="b2", to="b2", action="return", flow="assignment", operation="op-p")
+
+    def because(*, leader: str = "b3", broker: str = "b2", after_ms: int = 700) -> str | None:
+        made = occasion(1, leader=leader, at_ms=begun_ms + after_ms)
+        known = book(place_record(made, decision().cluster, [Placed(WHOLE, broker, "the least used")]))
+        return why(told(log, WHOLE), known).steps[-1].because
+
+    assert because() == (
+        f"nobody served it and somebody asked for it; where to: decision {IDS[1]} of b3 (term 7, cycle 1, transfer), "
+        "Success: the least used"
+    )
+    nobody = "no decision record speaks of its operation: somebody asked for it, or the record is gone"
+    assert because(leader="b1") == nobody
+    assert because(broker="b1") == nobody
+    assert because(after_ms=60_000) == nobody
+
+
+def test_who_asked_for_it_by_command_and_who_was_stopped() -> None:
+    log = ChannelLog()
+    log.created()
+    log.assigned(to="b1")
+    log.moved(WHOLE, "b1", "b2", operation="op-1", reason="new disks")
+    log.write(
+        WHOLE, "Releasing", by="b2", action="transfer", reason="shutdown", **{"from": "b2"}, to="b3", flow="transfer"
+    )
+    log.write(WHOLE, "Assigning", by="b2", action="transfer", **{"from": "b2"}, to="b3", flow="transfer")
+    log.write(WHOLE, "Assigned", by="b3", action="return", **{"from": "b2"}, to="b3", flow="transfer")
+    answer = why(told(log, WHOLE), book(), {"op-1": Asker("ann@desk", "transfer")})
+    assert [step.because for step in answer.steps[2:]] == [
+        "asked for by ann@desk (transfer) (its reason: new disks)",
+        "b2 was stopped in order and handed it over",
+    ]
+
+
 def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
     log = ChannelLog()
     log.created()
@@ -340,7 +380,7 @@ def test_numbers_are_the_strategys_where_it_has_its_own() -> None:
 
 def test_several_decisions_that_say_the_same_are_told_once() -> None:
     quiet = [record(number, why="even", scores=SCORES) for number in (2, 3, 4)]
-    answer = asked(skipped_record(occasion(1), "cool-down", "moved just now"), *quiet)
+    answer = asked(skipped_record(occasion(1), "safe-mode", "Kafka was away"), *quiet)
     assert answer.same == 3
     assert answer.said[1] == "the last 3 decisions, since 8 min, say the same"
     changed = asked(*quiet[:1], record(5, left=[Left(ONE, "cooling", "5 s")]))

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loaddata.bundle_load import BundleAverages, MessageAverage
 from loaddata.service import LoadSeen, TopSeen
 from loaddata.top_bundles import TopBundle
 from shedders.cluster import Policies, RecentMoves
-from shedders.live.cluster_now import Known, broker_now, cluster_now, why_left_alone
+from shedders.live.cluster_now import Kept, Known, broker_now, cluster_now, why_left_alone
 from shedders.live.trail import REMEMBERED_MAX, RecentTrail
 from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
 from statechannel.core.states import State
@@ -131,6 +133,55 @@ def test_quotas_stand_over_what_was_measured_and_are_known_of_bundles_that_nobod
     found = cluster_now(picture, known, 5).bundles
     assert found[key(0)].averages == found[key(1)].averages == BundleAverages(quota, quota)
     assert (found[key(0)].stats, found[key(1)].stats) == (stats(), None)
+
+
+PLACES: list[tuple[State, str | None, str | None]] = [
+    (State.ASSIGNED, "b1", None),
+    (State.ASSIGNED, "b2", None),
+    (State.UNASSIGNED, None, None),
+    (State.ASSIGNING, None, "b2"),
+    (State.RELEASING, "b1", "b2"),
+    (State.SPLITTING, "b1", None),
+]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_what_is_kept_from_cluster_to_cluster_changes_nothing(data: st.DataObject) -> None:
+    """Bundles come, go and change; figures and quotas come and go; pictures are kept, made anew, or reordered."""
+    kept = Kept()
+    held: dict[int, BundleSeen] = {}
+    picture = PICTURE
+    for _ in range(data.draw(st.integers(1, 5))):
+        for number in data.draw(st.lists(st.integers(0, 7), max_size=4)):
+            place = data.draw(st.sampled_from([None, *PLACES]))
+            held.pop(number, None)
+            if place is not None:
+                held[number] = bundle(number, *place)
+        if data.draw(st.booleans()):
+            picture = PICTURE._replace(bundles=list(held.values()))
+        tops = {
+            name: top(*numbers, age_s=age_s)
+            for name, numbers, age_s in (
+                ("b1", data.draw(st.lists(st.integers(0, 7), max_size=3)), 5.0),
+                ("b2", data.draw(st.lists(st.integers(0, 7), max_size=3)), 3.0),
+            )
+        }
+        quotas = {key(number): MessageAverage(1.0, samples=9) for number in data.draw(st.lists(st.integers(0, 7)))}
+        known = Known(tops=tops, quotas=quotas)
+        for arrived in (False, True):
+            found = cluster_now(picture, known, 5, arrived=arrived, kept=kept)
+            assert found == cluster_now(picture, known, 5, arrived=arrived)
+            assert list(found.bundles) == [one.bundle for one in picture.bundles]
+
+
+def test_a_bundle_that_has_not_changed_is_the_same_object() -> None:
+    kept, first, second = Kept(), bundle(0), bundle(1)
+    one = cluster_now(PICTURE._replace(bundles=[first, second]), Known(tops={"b1": top(1)}), 5, kept=kept)
+    moved = second._replace(owner="b2", version=6)
+    two = cluster_now(PICTURE._replace(bundles=[first, moved]), Known(), 5, kept=kept)
+    assert two.bundles[key(0)] is one.bundles[key(0)]
+    assert (one.bundles[key(1)].owner, two.bundles[key(1)].owner) == ("b1", "b2")
 
 
 def test_policies_moves_and_time_are_handed_on() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shedders.live import duties
-from shedders.live.duties import RETRY_MAX_S, Duties
+from shedders.live.duties import Duties
 from shedders.live.movers import Ended, Movers, word_of
 from statechannel.core import commands
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
@@ -45,8 +45,11 @@ def sleeps(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Sleeps:
     return found
 
 
+LONGEST_S = 60.0
+
+
 def made(clock: Clock, *, over: bool = False) -> Duties:
-    return Duties(first_wait_s=lambda: 1.0, now_s=lambda: clock.s, over=lambda: over)
+    return Duties(first_wait_s=lambda: 1.0, longest_wait_s=lambda: LONGEST_S, now_s=lambda: clock.s, over=lambda: over)
 
 
 async def until_hanging(runs: list[int], count: int) -> None:
@@ -70,7 +73,7 @@ async def test_a_duty_that_fails_begins_again_later_each_time_up_to_a_bound(cloc
     await until_hanging(runs, 10)
     assert sleeps.waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert found.failing() == {"watching": "OSError('no 9') (failed 9 times)"}
-    clock.s += RETRY_MAX_S
+    clock.s += LONGEST_S
     assert found.failing() == {}  # it has recovered
     await found.close()
 
@@ -81,7 +84,7 @@ async def test_after_a_long_time_without_failure_the_wait_is_short_again(clock: 
     async def duty() -> None:
         runs.append(1)
         if len(runs) == 4:
-            clock.s += RETRY_MAX_S
+            clock.s += LONGEST_S
         if len(runs) > 5:
             await asyncio.Event().wait()
         raise OSError("no")

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from loaddata.broker_load import ResourceWeights
+from loaddata.report_record import Kind
 from shedders.cluster import IsolationPolicy, Policies
 from shedders.live import extension
 from shedders.live.chosen import choose, laid_down
+from shedders.live.decision_record import Inputs
 from shedders.live.extension import BalancerExtension, make
 from shedders.live.policy_standing import Standing
 from shedders.live.renewal import Renewal
@@ -23,7 +25,7 @@ from statechannel.runtime.changes import Change, ChangesError
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from statechannel.settings import load
 from statechannel.settings.errors import SettingsError
-from tests.support.live_balancer import Clock, key, settle
+from tests.support.live_balancer import Clock, World, key, settle
 from tests.support.strategies import install
 
 
@@ -96,16 +98,16 @@ def test_settings_that_will_not_do_keep_the_broker_from_starting(values: dict[st
 
 def test_a_change_of_policies_is_followed_and_taken_back() -> None:
     found = made()
-    first = found._chosen
+    first = found._in_force.chosen
     found._policies_changed(Standing(settings={"balancer.interval_s": 5, "shedding": "threshold"}))
-    assert (found.settings.interval_s, found._chosen.names["shedding"]) == (5, "threshold")
-    same = found._chosen
+    assert (found.settings.interval_s, found._in_force.chosen.names["shedding"]) == (5, "threshold")
+    same = found._in_force.chosen
     found._policies_changed(Standing(settings={"balancer.interval_s": 5, "shedding": "threshold"}, position=9))
-    assert found._chosen is same  # strategies keep their memory where nothing changes for them
+    assert found._in_force.chosen is same  # strategies keep their memory where nothing changes for them
     found._policies_changed(Standing())
-    assert (found.settings.interval_s, found._chosen.names) == (60, first.names)
+    assert (found.settings.interval_s, found._in_force.chosen.names) == (60, first.names)
     found._policies_changed(Standing(manager="modular"))
-    assert found._chosen.names["shedding"] == "threshold"
+    assert found._in_force.chosen.names["shedding"] == "threshold"
     found._policies_changed(Standing(settings={"balancer.budget.moves": 3}))
     assert found.settings.budget.moves == 3
 
@@ -117,13 +119,13 @@ def test_a_change_of_policies_is_followed_and_taken_back() -> None:
 def test_what_cannot_be_used_stops_moves_and_nothing_else(settings: dict[str, Any]) -> None:
     found = made()
     found._policies_changed(Standing(settings={"balancer.interval_s": 5}))
-    before = found._chosen
+    before = found._in_force.chosen
     found._policies_changed(Standing(settings=settings))
-    assert found._unusable
+    assert found._in_force.unusable
     assert "policies" in found._failing()
-    assert (found._chosen, found.settings.interval_s) == (before, 5)
+    assert (found._in_force.chosen, found.settings.interval_s) == (before, 5)
     found._policies_changed(Standing())
-    assert (found._unusable, found._failing()) == (None, {})
+    assert (found._in_force.unusable, found._failing()) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -136,10 +138,8 @@ def test_bundles_with_policies_are_told_of_as_the_policy_says_else_the_setting(
     found = made(load={"top_with_policies": configured})
     policies = Policies((IsolationPolicy("gold", ("t/gold",), ("b1",)),), anti_affinity={"t/apart": "g"})
     standing = Standing(policies=policies, shed_with_policies=allowed)
-    found._follower = SimpleNamespace(standing=standing)  # type: ignore[assignment]
-    assert [found._has_policy(name) for name in ("t/gold", "t/apart", "t/plain")] == [kept, kept, False]
-    found._follower = SimpleNamespace(standing=None)  # type: ignore[assignment]
-    assert not found._has_policy("t/gold")
+    assert [found._in_force.keeps(standing, name) for name in ("t/gold", "t/apart", "t/plain")] == [kept, kept, False]
+    assert not found._in_force.keeps(None, "t/gold")
 
 
 def test_before_it_starts_nobody_is_placed() -> None:
@@ -147,6 +147,17 @@ def test_before_it_starts_nobody_is_placed() -> None:
     assert found.placement is not None
     assert found.placement.choose(key(0), ["b1"], {}) is None
     assert found.status()["placements"] == {"unread": 1}
+
+
+@pytest.mark.parametrize(("reading", "top"), [(True, 7), (False, None)])
+def test_inputs_say_how_far_each_log_was_read(reading: bool, top: int | None) -> None:
+    found = made()
+    found._channel = SimpleNamespace(positions=lambda: {0: 5, 1: 6})  # type: ignore[assignment]
+    assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6})
+    at = {Kind.BROKER_LOAD: 4, Kind.TOP_BUNDLES: 7 if reading else None}  # only a leader follows the heaviest bundles
+    found._loads = SimpleNamespace(position=at.__getitem__)  # type: ignore[assignment]
+    found._follower = SimpleNamespace(standing=Standing(position=3))  # type: ignore[assignment]
+    assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6}, broker_load=4, top_bundles=top, policies=3)
 
 
 # --- the watch ------------------------------------------------------------------------------------------------------
@@ -233,6 +244,65 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
     assert [one.log for one in parts] == [["close"], ["start", "close"], ["close"]]
 
 
+async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Follower:
+        standing: Standing | None = None
+
+        def __init__(self, *_: Any, on_change: Any, **__: Any) -> None:
+            self.on_change = on_change
+            followers.append(self)
+
+        def start(self) -> None:
+            pass
+
+        async def wait_known(self, timeout_s: float) -> bool:
+            waits.append(timeout_s)
+            return False
+
+        async def close(self) -> None:
+            pass
+
+        def status(self) -> dict[str, Any]:
+            return {"known": self.standing is not None}
+
+    followers: list[Follower] = []
+    waits: list[float] = []
+    monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
+    monkeypatch.setattr(extension, "PolicyFollower", Follower)
+    found = made(source="none", policies_wait_s=0.25)
+    world = World()
+    channel: Any = SimpleNamespace(
+        access=(None, SimpleNamespace(channel="c")),
+        settings=load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}}),
+        identity=SimpleNamespace(broker="b1"),
+        picture=world.channel.picture,
+        metrics_registry=None,
+        answer_for=lambda *_: None,
+        term=-1,
+        leading=False,
+        stopped=None,
+        holder=lambda _: None,
+        watch=lambda _: SimpleNamespace(next=asyncio.Event().wait, close=lambda: None),
+    )
+    await found.start(channel)
+    try:
+        assert waits == [0.25]
+        assert found.placement is not None
+        assert found.placement.choose(key(0), ["b1"], {}) is None
+        status = found.status()
+        assert (status["policies"], status["placements"], status["failing"]) == ({"known": False}, {"unread": 1}, {})
+
+        followers[0].standing = Standing()
+        followers[0].on_change(Standing())
+        assert found.placement.choose(key(0), ["b1"], {}) == "b1"
+    finally:
+        await found.close()
+
+
 async def test_closing_what_never_began_is_no_error() -> None:
     await made().close()
 
@@ -305,5 +375,5 @@ def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
     clock.s += 100
     renewal.look()
     assert told == []
-    assert made(shedding="avg")._cool_down_s() is None
-    assert made()._cool_down_s() == 180
+    assert made(shedding="avg")._in_force.cool_down_s() is None
+    assert made()._in_force.cool_down_s() == 180

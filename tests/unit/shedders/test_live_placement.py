@@ -10,11 +10,12 @@ import pytest
 
 from shedders.cluster import Broker, Bundle, Cluster, Policies
 from shedders.filter_rules import FilterSettings
-from shedders.live.placement import HOMELESS_AGAIN_S, PLACED_MAX, LivePlacement, Surroundings
+from shedders.live.placement import LivePlacement, PlacedEnd, PlacementBounds, Surroundings
 from shedders.placing import Pipeline
 from tests.support.live_balancer import Clock, First, key, load
 
 BROKERS = ["b1", "b2", "b3"]
+BOUNDS = PlacementBounds()
 
 
 @dataclass
@@ -198,15 +199,15 @@ def test_a_bundle_without_a_broker_is_told_of_once_in_a_while(place: Place) -> N
         assert place.choose() is None
     assert place.notes() == [(None, "nobody")]
     assert place.placement.counts["nobody"] == 50
-    place.clock.s += HOMELESS_AGAIN_S
+    place.clock.s += BOUNDS.homeless_again_s
     place.choose()
     assert place.notes() == [(None, "nobody")]
 
 
 def test_notes_that_nobody_takes_are_bounded(place: Place) -> None:
-    for _ in range(PLACED_MAX + 10):
+    for _ in range(BOUNDS.noted_max + 10):
         place.choose()
-    assert len(place.placement.take_notes()) <= PLACED_MAX
+    assert len(place.placement.take_notes()) <= BOUNDS.noted_max
 
 
 # --- the modular manager --------------------------------------------------------------------------------------------
@@ -293,3 +294,93 @@ def test_what_the_surroundings_know_of_a_bundle_is_handed_to_the_strategy(place:
     place.choose(0)
     place.choose(1)
     assert seen == [known, Bundle(key(1))]
+
+
+# --- how long it took -------------------------------------------------------------------------------------------------
+
+
+def test_the_time_to_a_place_is_from_the_first_question_to_its_being_served(place: Place) -> None:
+    place.policies(cordons=dict.fromkeys(BROKERS, "power"))
+    assert place.choose() is None
+    place.clock.s += 40
+    assert place.choose() is None
+    place.clock.s += 40
+    place.policies()
+    assert place.choose() == "b1"
+    place.placement.assigned(key(0))  # on its way
+    place.clock.s += 2
+    place.placement.assigned(key(0), "b1")
+    place.placement.assigned(key(0), "b1")
+    assert place.placement.take_ends() == [PlacedEnd("strategy", "first", 82)]
+    assert place.placement.take_ends() == []
+
+
+def test_the_leaders_choice_ends_a_wait_too() -> None:
+    place = Place(modular=True)
+    place.choose()
+    place.clock.s += 1
+    place.placement.assigned(key(0), "b3")
+    assert place.placement.take_ends() == [PlacedEnd("asked", "modular", 1)]
+
+
+def test_what_somebody_else_has_done_is_no_end_of_a_placement(place: Place) -> None:
+    place.choose(0)  # b1, but it went elsewhere
+    place.placement.assigned(key(0), "b2")
+    place.policies(pins={key(1): "b9"})
+    place.choose(1)  # nobody may have it, and somebody gave it to a broker all the same
+    place.placement.assigned(key(1), "b2")
+    place.policies()
+    place.choose(2)  # nothing came of it; much later it was moved there
+    place.clock.s += BOUNDS.booked_s + 1
+    place.placement.assigned(key(2), "b1")
+    place.placement.assigned(key(3), "b1")
+    assert place.placement.take_ends() == []
+
+
+def test_a_question_that_came_to_nothing_does_not_count_for_a_later_one(place: Place) -> None:
+    place.choose()
+    place.clock.s += BOUNDS.booked_s + 1
+    place.choose()
+    place.clock.s += 3
+    place.placement.assigned(key(0), "b1")
+    assert place.placement.take_ends() == [PlacedEnd("strategy", "first", 3)]
+
+
+def test_places_that_are_never_read_back_are_bounded(place: Place) -> None:
+    for number in range(BOUNDS.noted_max + 10):
+        place.placement.choose(f"t/n/{number}", BROKERS, {})
+    assert len(place.placement._awaited) == BOUNDS.noted_max
+    for number in range(BOUNDS.noted_max + 10):
+        place.placement.assigned(f"t/n/{number}", "b1")
+    assert place.placement._awaited == {}
+    assert len(place.placement.take_ends()) <= BOUNDS.noted_max
+
+
+# --- by what ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_choice_has_a_reason_of_one_word(place: Place) -> None:
+    place.choose()
+    place.strategy.nobody = True
+    place.choose()
+    place.strategy.error = ZeroDivisionError("by zero")
+    place.choose()
+    place.policies(cordons={"b1": "disk", "b2": "disk"}, pins={key(0): "b2"})
+    place.choose()
+    place.policies()
+    place.choose(1, [])
+    place.known = False
+    place.placement.forget()
+    place.choose()
+    place.cluster = None  # type: ignore[assignment]
+    place.placement.forget()
+    place.choose()
+    assert [(note.how, note.reason) for note in place.placement.take_notes()] == [
+        ("strategy", "first"),
+        ("fewest", "undecided"),
+        ("failed", "strategy-failed"),
+        ("nobody", "pin"),
+        ("nobody", "no-brokers"),
+        ("unread", "policies-unread"),
+        ("failed", "internal-error"),
+    ]

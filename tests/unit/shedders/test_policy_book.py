@@ -97,7 +97,7 @@ def test_the_newest_counts_and_null_deletes(log: Log) -> None:
     assert log.set(K.PIN, A, broker="b2") is Taken.SET
     assert log.at().policies.pins == {A: "b2"}
     assert log.delete(K.PIN, A) is Taken.DELETED
-    assert log.at() == Standing(position=2)
+    assert log.at() == Standing(position=2, deleted={made_key(K.PIN, A): 2})
 
 
 def test_an_older_record_that_comes_late_changes_nothing() -> None:
@@ -106,7 +106,7 @@ def test_an_older_record_that_comes_late_changes_nothing() -> None:
     assert book.take(5, 0, key.encode(), None) is Taken.DELETED
     assert book.take(4, 0, key.encode(), encode(PolicyRecord(key, {}, "ann"))) is Taken.OLDER
     assert book.take(3, 0, key.encode(), b"junk") is Taken.OLDER
-    assert book.at(0) == Standing(position=5)
+    assert book.at(0) == Standing(position=5, deleted={key: 5})
 
 
 def test_an_override_lies_over_the_standing_policy_and_is_taken_back_by_itself(log: Log) -> None:

@@ -256,6 +256,7 @@ def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) ->
         (["isolaton", "x"], "no kind of policy `isolaton`", "did you mean isolation?"),
         (["pin"], "there lacks a bundle or namespace", "policy set pin NAME BROKER"),
         (["pin", "b1", "t/n"], "`b1` is not a bundle or namespace", "policy set pin NAME BROKER"),
+        (["pin", "t/n/topic", "b1"], "`t/n/topic` is not a bundle or namespace", "`statechannel lookup TOPIC` names"),
         (["pin", "t/n"], "needs a value", "policy set pin NAME BROKER"),
         (["pin", "t/n", "b1", "b2"], "given twice", "policy set pin"),
         (["isolation", "gold", "namespace=t/n", "primary=b1"], "did you mean `namespaces`?", "namespaces=..."),

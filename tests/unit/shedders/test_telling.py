@@ -9,7 +9,7 @@ from shedders.live.chosen import choose
 from shedders.live.decision_record import Inputs
 from shedders.live.decision_topic import WriteCounts
 from shedders.live.metrics import BalancerMetrics
-from shedders.live.placement import PlacedNote
+from shedders.live.placement import PlacedEnd, PlacedNote
 from shedders.live.settings import BalancerSettings
 from shedders.live.telling import BATCH_MAX, Telling
 from shedders.plan import Placed
@@ -22,7 +22,7 @@ NAMES = [f"acme/orders/0x{n:08x}_0x{n + 1:08x}" for n in range(450)]
 def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A `Telling` with its records, notes and metrics."""
     install(monkeypatch)
-    found = SimpleNamespace(records=[], notes=[], counts=WriteCounts(), metrics=BalancerMetrics("c", "b1"))
+    found = SimpleNamespace(records=[], notes=[], ends=[], counts=WriteCounts(), metrics=BalancerMetrics("c", "b1"))
     chosen, settings = choose(BalancerSettings()), BalancerSettings()
     ports: Any = SimpleNamespace(
         channel=SimpleNamespace(term=-1, identity=SimpleNamespace(broker="b1")),
@@ -37,8 +37,17 @@ def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         notes, found.notes = found.notes, []
         return notes
 
+    def take_ends() -> list[PlacedEnd]:
+        ends, found.ends = found.ends, []
+        return ends
+
     found.telling = Telling(
-        ports, lambda: settings, take_notes=take, counts=lambda: found.counts, manager=lambda: "extensible"
+        ports,
+        lambda: settings,
+        take_notes=take,
+        take_ends=take_ends,
+        counts=lambda: found.counts,
+        manager=lambda: "extensible",
     )
     return found
 
@@ -50,14 +59,16 @@ def count(told: SimpleNamespace, metric: str, **labels: str) -> float:
 
 def test_nothing_is_written_where_nothing_was_placed(told: SimpleNamespace) -> None:
     told.telling.tell()
-    told.notes = [PlacedNote(NAMES[0], None, "asked", None)]
+    told.notes = [PlacedNote(NAMES[0], None, "asked", None, "modular")]
     told.telling.tell()
     assert told.records == []
-    assert count(told, "statechannel_assign_total", result="asked", reason="none") == 1
+    assert count(told, "statechannel_assign_total", result="asked", reason="modular") == 1
 
 
 def test_a_storm_becomes_a_few_records_that_have_all_of_it(told: SimpleNamespace) -> None:
-    told.notes = [PlacedNote(name, "b2", "strategy", Placed(name, "b2", "least used", best=("b2",))) for name in NAMES]
+    told.notes = [
+        PlacedNote(name, "b2", "strategy", Placed(name, "b2", "least used", best=("b2",)), "lru") for name in NAMES
+    ]
     told.telling.tell()
     assert [len(one.placed) for one in told.records] == [BATCH_MAX, BATCH_MAX, 50]
     assert [one.bundle for record in told.records for one in record.placed] == NAMES
@@ -65,7 +76,7 @@ def test_a_storm_becomes_a_few_records_that_have_all_of_it(told: SimpleNamespace
     assert [one.cycle for one in told.records] == [1, 2, 3]
     assert [one.settings is None for one in told.records] == [False, True, True]
     assert {one.leader for one in told.records} == {"b1"}
-    assert count(told, "statechannel_assign_total", result="strategy", reason="none") == 450
+    assert count(told, "statechannel_assign_total", result="strategy", reason="lru") == 450
     told.telling.tell()
     assert len(told.records) == 3
 
@@ -93,3 +104,13 @@ def test_what_became_of_the_records_is_counted_once(told: SimpleNamespace) -> No
     told.telling.tell()
     assert count(told, "statechannel_balancer_decision_records_total", result="written") == 5
     assert count(told, "statechannel_balancer_decision_records_total", result="dropped") == 2
+
+
+def test_how_long_a_bundle_waited_for_its_place_is_timed(told: SimpleNamespace) -> None:
+    told.ends = [PlacedEnd("strategy", "lru", 0.2), PlacedEnd("strategy", "lru", 0.4)]
+    told.telling.tell()
+    told.telling.tell()
+    labels = {"result": "strategy", "reason": "lru"}
+    assert count(told, "statechannel_assign_seconds_count", **labels) == 2
+    assert count(told, "statechannel_assign_seconds_sum", **labels) == pytest.approx(0.6)
+    assert count(told, "statechannel_assign_total", **labels) == 0

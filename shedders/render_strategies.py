@@ -1,0 +1,102 @@
+"""Makes design/strategies.md from the strategies' own words: `python -m shedders.render_strategies > design/strategies.md`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, takewhile
+from typing import Any
+
+from pydantic import BaseModel
+
+from shedders.registry import KINDS, find
+from shedders.strategy import available
+from statechannel.settings.render import table
+
+_OWN = "shedders."
+_SECTION = re.compile(r"(Args|Attributes|Raises|Returns):\n")
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    every = {kind: own(kind) for kind in KINDS}
+    models = [strategy.Settings for found in every.values() for strategy in found.values()]
+    bases = _shared(models)
+    yield "# Algorithms"
+    yield ""
+    yield "Made from the code by `python -m shedders.render_strategies`; a test compares. Do not edit by hand. Each strategy with"
+    yield "its formula, an example worked by hand (also a test), its settings and its source; `statechannel strategy show NAME`"
+    yield "prints the same. More on some: [TransferShedder](strategies-transfer.md), [splits](strategies-split.md),"
+    yield "[filters](strategies-filters.md); and [how to write one](writing-a-strategy.md)."
+    for kind, found in every.items():
+        yield ""
+        yield f"## {kind.capitalize()}"
+        for name, strategy in found.items():
+            yield ""
+            yield f"### `{name}`"
+            yield ""
+            yield from prose(inspect.getdoc(strategy) or "")
+            yield ""
+            yield from _settings(strategy.Settings, bases)
+    yield ""
+    yield "## Settings that several strategies have"
+    for base in bases:
+        yield ""
+        yield f"### {base.__name__}"
+        yield ""
+        yield " ".join((inspect.getdoc(base) or "").split())
+        yield ""
+        yield from table(_declared(base), upstream=False)
+
+
+def own(kind: str) -> Mapping[str, type[Any]]:
+    """The strategies of this package, by name; plug-ins of others speak for themselves."""
+    found = available(KINDS[kind].group)
+    return {name: find(kind, name) for name in sorted(found) if found[name].value.startswith(_OWN)}
+
+
+def prose(text: str) -> Iterator[str]:
+    """A docstring as Markdown: indented paragraphs are formulas; what only callers need is left out."""
+    paragraphs = takewhile(lambda one: not _SECTION.match(one), text.split("\n\n"))
+    for number, (formula, group) in enumerate(groupby(paragraphs, key=lambda one: one.startswith("    "))):
+        lines = "\n\n".join(group).splitlines()
+        if number:
+            yield ""
+        yield from ["```text", *(line[4:] for line in lines), "```"] if formula else lines
+
+
+def _shared(models: Sequence[type[BaseModel]]) -> Sequence[type[BaseModel]]:
+    """Classes that declare settings and that more than one of these inherit, the most general first."""
+    seen: dict[type[BaseModel], set[type[BaseModel]]] = {}
+    for model in models:
+        for base in reversed(model.__mro__):
+            if issubclass(base, BaseModel) and base is not model and _declared(base):
+                seen.setdefault(base, set()).add(model)
+    return list(seen)
+
+
+def _declared(model: type[BaseModel]) -> dict[str, Any]:
+    names = inspect.get_annotations(model)
+    return {name: field for name, field in model.model_fields.items() if name in names}
+
+
+def _settings(model: type[BaseModel], bases: Sequence[type[BaseModel]]) -> Iterator[str]:
+    mine = _declared(model)
+    if mine:
+        yield from table(mine, upstream=False)
+        yield ""
+    above = [base for base in bases if issubclass(model, base) and base is not model]
+    links = ", ".join(f"[{base.__name__}](#{base.__name__.lower()})" for base in above)
+    yield (
+        f"Beside these: {links}." if mine and links else f"Settings: {links}." if links else "It has no other settings."
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,57 @@
+"""What was asked for by commands, as the requests topic has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from statechannel.cli.connection import Connection
+from statechannel.cli.live_log import now_ms, open_tail
+from statechannel.core.inputs import Topic
+from statechannel.runtime import request_record
+from statechannel.runtime.request_record import Progress, Reply, Request
+
+
+def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
+    """What the requests topic still knows, by operation: a JSON-able object for each."""
+    found: dict[str, dict[str, Any]] = {}
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        for record in tail.records(tail.span()):
+            item = request_record.decode(record.value, record.timestamp_ms)
+            if isinstance(item, Request):
+                found.setdefault(item.id, _asked(item, record.timestamp_ms))
+            elif item is not None and item.id in found:
+                _follow(found[item.id], item, record.timestamp_ms)
+    return found
+
+
+def _asked(request: Request, at_ms: int) -> dict[str, Any]:
+    return {
+        "operation": request.id,
+        "flow": request.asked,
+        "name": request.name,
+        "status": "asked" if request.deadline_ms >= now_ms() else "expired",
+        "result": None,
+        "detail": request.problem or None,
+        "began_ms": at_ms,
+        "changed_ms": at_ms,
+        "by": request.by,
+        "executed_by": None,
+        "destination": request.args.get("destination"),
+    }
+
+
+def _follow(found: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
+    if found["status"] in ("ended", "failed"):
+        return
+    found["executed_by"] = item.broker
+    found["changed_ms"] = at_ms
+    if isinstance(item, Progress):
+        found["status"] = "running"
+        return
+    outcome: Mapping[str, Any] = item.outcome
+    accepted = outcome.get("answer") == "accepted"
+    found["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
+    kind = outcome.get("outcome")
+    found["result"] = outcome.get("result") or outcome.get("reason") or kind
+    found["detail"] = outcome.get("detail") or (outcome.get("why") if kind == "not-found" else None)

@@ -1,0 +1,146 @@
+"""The load service without Kafka: what an embedder's source does wrong stays with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from loaddata import service as module
+from loaddata.broker_load import BrokerLoad, ResourceWeights
+from loaddata.broker_update import HostUsage
+from loaddata.bundle_load import BundleStats
+from loaddata.kafka_side import LoadConnection
+from loaddata.report_record import Kind, decode_broker_load, decode_top_bundles
+from loaddata.reporter import Written
+from loaddata.service import LoadService
+from loaddata.settings import LoadSettings
+from loaddata.source import MeasuredBundle, TopicRates
+from loaddata.usage import ResourceUsage
+from statechannel.core.config import Identity
+from statechannel.kafka.client_settings import ClientSettings
+from tests.support.load_channel import FakeChannel
+
+BUNDLE = "t/n/0x00000000_0xffffffff"
+QUICK = LoadSettings(
+    measure_interval_s=0.05, tick_s=0.02, sample_interval_s=0.05, top_interval_s=0.05, stale_s=0.5, close_timeout_s=0
+)
+
+
+class Source:
+    """The embedder's, which raises as long as the test wants it to."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.asked = 0
+
+    def bundles(self) -> Mapping[str, MeasuredBundle]:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return {BUNDLE: MeasuredBundle(BundleStats(100.0, 100.0, 1e5, 1e5))}
+
+    def topics(self, bundle: str) -> Sequence[TopicRates]:
+        return ()
+
+
+class Host:
+    def read(self, now_s: float) -> HostUsage:
+        return HostUsage(ResourceUsage(50, 100), ResourceUsage(1, 2), ResourceUsage(1, 2), ResourceUsage(1, 2))
+
+
+class KafkaSide:
+    """Takes what is written; nothing is read back."""
+
+    leading = False
+
+    def __init__(self, *_: object) -> None:
+        self.written: list[Written] = []
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def write(self, records: Sequence[Written]) -> None:
+        self.written += records
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    def of(self, kind: Kind) -> list[Any]:
+        decode: Callable[..., Any] = decode_broker_load if kind is Kind.BROKER_LOAD else decode_top_bundles
+        return [decode(one.key, one.value) for one in self.written if one.kind is kind and one.value is not None]
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def service(source: Source, monkeypatch: pytest.MonkeyPatch) -> LoadService:
+    monkeypatch.setattr(module, "KafkaSide", KafkaSide)
+    return made(source)
+
+
+def made(source: Source, settings: LoadSettings = QUICK) -> LoadService:
+    connection = LoadConnection(ClientSettings("127.0.0.1:1"), "c")
+    return LoadService(
+        settings, connection, Identity("b1", "b1-i", bytes(10), 1), source, FakeChannel().of("b1"), host=Host()
+    )
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110 - nobody tells it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone(
+    service: LoadService, source: Source
+) -> None:
+    kafka: Any = service._topics
+    source.error = ZeroDivisionError("theirs")
+    await service.start()
+    try:
+        await until(lambda: source.asked >= 5)
+        assert service.status()["failing"] == {"measuring": "ZeroDivisionError('theirs')"}
+        assert service.status()["failures"]["measuring"] >= 4
+        assert kafka.written == []  # nothing is told that nobody has measured
+        source.error = None
+        await until(lambda: bool(kafka.of(Kind.TOP_BUNDLES)))
+        assert kafka.of(Kind.BROKER_LOAD)[-1].load.msg_rate_in > 0
+        assert [one.name for one in kafka.of(Kind.TOP_BUNDLES)[-1].bundles] == [BUNDLE]
+        assert service.status()["failing"] == {}
+
+        source.error = OSError("again")
+        await until(
+            lambda: service.status()["not_reported"].get("stale", 0) > 0
+        )  # figures that are too old are not told
+        told = len(kafka.written)
+        service.report_now()
+        await asyncio.sleep(0.1)
+        assert len(kafka.written) == told
+        assert service.local_load().msg_rate_in > 0
+    finally:
+        await service.close()
+
+
+@pytest.mark.parametrize("compares", ["maximum", "weighted"])
+def test_weights_that_are_laid_down_count_in_what_is_compared_too(
+    compares: Any, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KafkaSide", KafkaSide)
+    found = made(source, LoadSettings(report_compares=compares, cpu_weight=3))
+    weighted = compares == "weighted"
+    assert found._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
+    found.weigh(ResourceWeights(cpu=0.5))
+    assert found._local.rules.weights == ResourceWeights(cpu=0.5)
+    assert found._reporter.report.weights == (ResourceWeights(cpu=0.5) if weighted else None)
+    found.weigh(None)
+    assert found._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
+    assert found.local_load() == BrokerLoad()

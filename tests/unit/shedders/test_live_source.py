@@ -1,0 +1,179 @@
+"""Which decision and which settings a snapshot of a live cluster has: those that its leader would go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from loaddata.broker_load import ResourceWeights
+from shedders.cli import live_source
+from shedders.live.choice import Choice, changed_since, of_chosen
+from shedders.live.chosen import in_force
+from shedders.live.decision_build import shed_record
+from shedders.live.decision_record import DRAIN, DecisionRecord
+from shedders.live.decision_topic import DecisionRead, is_cycle
+from shedders.live.policy_book import PolicyBook
+from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_record import PolicyRecord, encode, made_key
+from shedders.live.policy_standing import Standing
+from shedders.live.settings import BalancerSettings
+from statechannel.kafka.errors import TopicMissingError
+from tests.support.decision_records import AT_MS, decision, occasion
+from tests.support.strategies import install
+
+COMMON = Standing(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+class Reader:
+    """The topic of decisions, as one reader sees it."""
+
+    def __init__(self, records: Sequence[DecisionRecord]) -> None:
+        self._read = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
+
+    def newest(self, count: int, wanted: Callable[[Any], bool]) -> Sequence[DecisionRead]:
+        start = max((one.offset for one in self._read if wanted(one.record)), default=0)
+        return self._read[start:]
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DecisionRecord | None, Choice]]:
+    """What is found of these records."""
+
+    def found(
+        *records: DecisionRecord,
+        settings: BalancerSettings | None = None,
+        standing: Standing | None = None,
+        remarks: list[str] | None = None,
+        there: bool = True,
+    ) -> tuple[DecisionRecord | None, Choice]:
+        @contextmanager
+        def reader(_: object) -> Iterator[Reader]:
+            if not there:
+                raise TopicMissingError("no topic")
+            yield Reader(records)
+
+        monkeypatch.setattr(live_source, "decision_reader", reader)
+        nowhere: Any = None
+        return live_source._decided(
+            nowhere, settings or BalancerSettings(), standing, [] if remarks is None else remarks
+        )
+
+    return found
+
+
+def cycle(number: int, **more: Any) -> DecisionRecord:
+    told = {"settings": {"shedding": {"target_std": 0.125}}, "tell_settings": True, **more}
+    return shed_record(occasion(number, **told), decision())
+
+
+def drained(number: int) -> DecisionRecord:
+    return shed_record(occasion(number, strategy=DRAIN, settings={"drain": {}}, tell_settings=True), decision())
+
+
+# --- the newest decision ----------------------------------------------------------------------------------------------
+
+
+def test_a_drain_is_no_decision_to_go_on_with(decided: Callable[..., Any]) -> None:
+    newest, choice = decided(cycle(1), drained(2))
+    assert newest is not None
+    assert (newest.cycle, newest.strategy) == (1, "transfer")
+    assert choice.names["shedding"] == "transfer"
+    assert choice.settings["shedding"] == {"target_std": 0.125}
+    assert decided(drained(1))[0] is None
+
+
+def test_a_command_and_a_new_leader_go_on_with_the_same_decision() -> None:
+    skipped = cycle(3).model_copy(update={"skipped": "safe-mode"})
+    split = cycle(4).model_copy(update={"subject": "split"})
+    assert [is_cycle(one) for one in (cycle(1), drained(2), skipped, split)] == [True, False, False, False]
+
+
+# --- without a usable one ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(
+    ("settings", "standing"),
+    [
+        ({}, COMMON),
+        ({"shedding": "threshold"}, COMMON),
+        ({"shedding": "threshold", "strategies": {"shedding": {"threshold": {"cpu_weight": 2.0}}}}, COMMON),
+        ({}, Standing(settings={"shedding.transfer.shed_with_policies": False}, shed_with_policies=True)),
+        ({}, Standing(manager="modular", weights=ResourceWeights(memory=3.0))),
+        ({}, Standing(settings={"shedding": "avg", "balancer.interval_s": 5})),
+        ({}, None),
+    ],
+)
+def test_policies_count_as_they_do_in_the_leader(
+    decided: Callable[..., Any], settings: dict[str, Any], standing: Standing | None, there: bool
+) -> None:
+    own = BalancerSettings(**settings)
+    _, choice = decided(settings=own, standing=standing, there=there)
+    assert choice == of_chosen(in_force(own, standing)[1])
+
+
+def test_weights_and_leave_to_shed_bundles_with_policies_are_in_it(decided: Callable[..., Any]) -> None:
+    _, choice = decided(settings=BalancerSettings(shedding="threshold"), standing=COMMON)
+    assert choice.settings["shedding"]["cpu_weight"] == 4.0
+    assert decided(standing=COMMON)[1].settings["shedding"]["shed_with_policies"] is True
+
+
+# --- policies that are younger ----------------------------------------------------------------------------------------
+
+
+def book(*entries: tuple[int, PolicyKind, str, dict[str, Any], int | None]) -> PolicyBook:
+    found = PolicyBook()
+    for offset, kind, name, value, until_ms in entries:
+        key = made_key(kind, name, override=until_ms is not None)
+        record = PolicyRecord(key, value, "me", until_ms=until_ms, written_at_ms=AT_MS)
+        found.take(offset, AT_MS, key.encode(), encode(record))
+    return found
+
+
+LAID_DOWN: list[tuple[PolicyKind, str, dict[str, Any]]] = [
+    (PolicyKind.WEIGHTS, "cluster", {"cpu": 2.0}),
+    (PolicyKind.SHED_WITH_POLICIES, "cluster", {"allowed": True}),
+    (PolicyKind.MANAGER, "cluster", {"manager": "modular"}),
+    (PolicyKind.SETTING, "shedding", {"value": "avg"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), LAID_DOWN)
+def test_whatever_strategies_are_chosen_by_is_seen_to_have_changed(
+    kind: PolicyKind, name: str, value: dict[str, Any]
+) -> None:
+    before = cycle(1)  # it knew the policies through offset 3
+    assert changed_since(before, book((3, kind, name, value, None)).at(AT_MS)) == []
+    assert changed_since(before, book((4, kind, name, value, None)).at(AT_MS)) == [f"{kind}/{name}"]
+
+
+def test_what_has_lapsed_since_or_was_deleted_has_changed_too() -> None:
+    before = cycle(1)
+    kind, name, value = LAID_DOWN[0]
+    policies = book((2, kind, name, value, before.at_ms + 5_000))
+    assert changed_since(before, policies.at(before.at_ms + 4_000)) == []
+    assert changed_since(before, policies.at(before.at_ms + 5_000)) == [f"override/{kind}/{name}"]
+    early = book((2, kind, name, value, before.at_ms - 5_000))
+    assert changed_since(before, early.at(before.at_ms + 5_000)) == []
+    standing = book((2, kind, name, value, None))
+    standing.take(5, AT_MS, made_key(kind, name).encode(), None)
+    assert changed_since(before, standing.at(AT_MS)) == [f"{kind}/{name}"]
+
+
+def test_then_policies_count_over_the_settings_of_the_command(decided: Callable[..., Any]) -> None:
+    remarks: list[str] = []
+    standing = book((9, PolicyKind.WEIGHTS, "cluster", {"cpu": 2.0}, None)).at(AT_MS)
+    own = BalancerSettings(shedding="threshold")
+    newest, choice = decided(cycle(1), settings=own, standing=standing, remarks=remarks)
+    assert newest is not None
+    assert choice == of_chosen(in_force(own, standing)[1])
+    assert choice.settings["shedding"]["cpu_weight"] == 2.0
+    assert remarks[0].startswith("laid down after the newest decision: weights/cluster")
