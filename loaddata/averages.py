@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.figures import is_count, is_figure
+from loaddata.figures import FIGURE_MAX, is_count, is_figure
 
 SHORT_SAMPLES: Final = 10
 LONG_SAMPLES: Final = 1_000
+_MOST: Final = float(FIGURE_MAX)
 
 
 def pushed(average: MessageAverage, stats: BundleStats, max_samples: int) -> MessageAverage:
@@ -69,6 +70,22 @@ def continued(kept: MessageAverage, fresh: MessageAverage, max_samples: int) -> 
 
 def is_sound(stats: BundleStats) -> bool:
     """Whether every figure is finite, not negative and not absurd: one NaN would stay in an average for ever."""
+    if (
+        type(stats.msg_rate_in) is type(stats.msg_rate_out) is float
+        and type(stats.msg_throughput_in) is type(stats.msg_throughput_out) is float
+        and type(stats.topics) is type(stats.consumers) is type(stats.producers) is type(stats.cache_size_bytes) is int
+    ):
+        # As it nearly always is: the same question without a call for each figure, asked of thousands of bundles.
+        return (
+            0.0 <= stats.msg_rate_in <= _MOST
+            and 0.0 <= stats.msg_rate_out <= _MOST
+            and 0.0 <= stats.msg_throughput_in <= _MOST
+            and 0.0 <= stats.msg_throughput_out <= _MOST
+            and 0 <= stats.topics <= FIGURE_MAX
+            and 0 <= stats.consumers <= FIGURE_MAX
+            and 0 <= stats.producers <= FIGURE_MAX
+            and 0 <= stats.cache_size_bytes <= FIGURE_MAX
+        )
     rates = (stats.msg_rate_in, stats.msg_rate_out, stats.msg_throughput_in, stats.msg_throughput_out)
     counts = (stats.topics, stats.consumers, stats.producers, stats.cache_size_bytes)
     return all(map(is_figure, rates)) and all(map(is_count, counts))

@@ -178,7 +178,7 @@ class AntiAffinity:
         if table is None:
             table = self._tables[group] = _Group()
             for namespace in self._members.get(group, ()):
-                bundles = self._cluster.bundles_in.get(namespace, ())
+                bundles = self._cluster.bundles_in.unsorted(namespace)
                 for owner in {bundle.owner for bundle in bundles if bundle.owner is not None}:
                     table.add(owner, namespace, self._domain.get(owner))
         return table

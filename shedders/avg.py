@@ -155,8 +155,7 @@ class AvgShedder:
         if wanted is not None and wanted in candidates:
             return Placed(bundle.name, wanted, "the plan wants it there", (wanted,), memory=memory)
         known = self._reader.of(cluster)
-        removed = known.removed(candidates)
-        names = sorted(name for name in candidates if name in known.loads)
+        names, removed = known.judged(candidates)
         if not names:
             return blind(cluster, bundle, candidates, booked, removed, memory)
         if self._projection is None or self._projection[0] is not cluster:

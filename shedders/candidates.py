@@ -28,15 +28,18 @@ class Known:
     usages: Mapping[str, float]
     faults: Mapping[str, tuple[str, str]]
 
-    def removed(self, candidates: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Candidates that cannot be judged."""
-        if self.loads.keys() >= set(candidates):
-            return {}
+    def judged(self, candidates: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, str]]]:
+        """Candidates that can be judged, sorted, and the others with the reason."""
+        loads = self.loads
+        names = [name for name in candidates if name in loads]
+        names.sort()
+        if len(names) == len(candidates):
+            return names, {}
         unknown = ("no-load-data", "no such broker")
-        return {
+        return names, {
             name: (NO_DATA, f"{word}: {why}")
             for name in candidates
-            if name not in self.loads
+            if name not in loads
             for word, why in (self.faults.get(name, unknown),)
         }
 
@@ -95,9 +98,7 @@ def blind(
     """Nobody's load is known: one of those with the fewest bundles, those on their way included."""
     if not candidates:
         return nobody(bundle, memory)
-    scores = {
-        name: float(len(cluster.bundles_of.get(name, ())) + len(booked.get(name, ()))) for name in sorted(candidates)
-    }
+    scores = {name: float(cluster.bundles_of.count(name) + len(booked.get(name, ()))) for name in sorted(candidates)}
     least = min(scores.values())
     best = [name for name, score in scores.items() if score == least]
     why = f"no candidate's load is known; fewest bundles: {least:.0f}"

@@ -13,7 +13,7 @@ from loaddata.bundle_load import MessageAverage
 from shedders.cluster import Bundle, Cluster
 from shedders.leveling import CanTake, Need, Receivers, Weighed, level
 from shedders.plan import Label, Left, Move, Plan, Reason
-from shedders.readings import SheddingSettings, is_sound, may_receive, no_decision, read
+from shedders.readings import MOST, SheddingSettings, is_sound, may_receive, no_decision, read
 
 Measure = Callable[[MessageAverage | BrokerLoad], float]
 
@@ -66,6 +66,7 @@ class Draft:
         self._settings = settings
         self._can_take = can_take
         self._judged: dict[str, list[Bundle]] = {}
+        self._averaged: dict[str, Mapping[Measure, float]] = {}
         self._few_rules = not cluster.policies.pins and (not cluster.policies.excluded or settings.upstream)
         readings = read(cluster, settings, weights)
         self.loads = readings.loads
@@ -85,7 +86,7 @@ class Draft:
 
     def size(self, broker: str) -> int:
         """How many bundles it owns, movable or not."""
-        return len(self.cluster.bundles_of.get(broker, ()))
+        return self.cluster.bundles_of.count(broker)
 
     def movable(self, broker: str) -> Sequence[Bundle]:
         """Its bundles that may be chosen, sorted by name; the others are recorded. Each broker is looked at once.
@@ -107,8 +108,10 @@ class Draft:
 
     def averaged(self, broker: str, measure: Measure) -> float:
         """What the short-term averages of a broker's bundles add up to."""
-        averages = [bundle.averages.short for bundle in self.cluster.bundles_of.get(broker, ())]
-        return fsum([measure(average) for average in averages if is_sound(average)])
+        found = self._averaged.get(broker)
+        if found is None:
+            found = self._averaged[broker] = _added_up(self.cluster.bundles_of.unsorted(broker))
+        return found[measure]
 
     def total(self, broker: str, measure: Measure) -> float:
         """A broker's traffic: what it reports now, or what its bundles' averages add up to, if that is more."""
@@ -217,6 +220,24 @@ class Draft:
         else:
             return True
         return False
+
+
+def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
+    """Both measures of all sound short-term averages.
+
+    `is_sound` and the measures, written out: they are asked of each of tens of thousands of bundles. Sums are exactly rounded,
+    so the order means nothing.
+    """
+    sizes: list[float] = []
+    rates: list[float] = []
+    for bundle in bundles:
+        average = bundle.averages.short
+        size_in, size_out = average.msg_throughput_in, average.msg_throughput_out
+        rate_in, rate_out = average.msg_rate_in, average.msg_rate_out
+        if 0.0 <= size_in <= MOST and 0.0 <= size_out <= MOST and 0.0 <= rate_in <= MOST and 0.0 <= rate_out <= MOST:
+            sizes.append(size_in + size_out)
+            rates.append(rate_in + rate_out)
+    return {bytes_of: fsum(sizes), messages_of: fsum(rates)}
 
 
 def _by_weight(pair: tuple[Bundle, float]) -> float:

@@ -89,7 +89,7 @@ def topics_on(cluster: Cluster, broker: Broker) -> int:
     """Topics that a broker serves: as reported, else (no report, or a negative number) as known of its bundles."""
     if broker.load is not None and broker.load.topics >= 0:
         return broker.load.topics
-    return sum(topics_of(bundle) for bundle in cluster.bundles_of.get(broker.name, ()))
+    return sum(map(topics_of, cluster.bundles_of.unsorted(broker.name)))
 
 
 def isolated(isolation: Isolation, zone: Zone | None, names: Sequence[str]) -> dict[str, str]:

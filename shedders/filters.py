@@ -146,7 +146,7 @@ class Filters:
         """Bundles of a namespace by broker, those on their way included."""
         known = self._counts.get(namespace)
         if known is None or known[0] != self.bookings.count:
-            owners = (bundle.owner for bundle in self.cluster.bundles_in.get(namespace, ()))
+            owners = (bundle.owner for bundle in self.cluster.bundles_in.unsorted(namespace))
             found = Counter(owner for owner in owners if owner is not None)
             known = (self.bookings.count, found + self.bookings.of_namespace(namespace))
             self._counts[namespace] = known

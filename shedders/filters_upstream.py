@@ -127,7 +127,7 @@ class UpstreamFilters:
         return 0 if load is None else load.topics + self._bookings.topics[name]
 
     def _most_servicing(self, bundle: Bundle, names: Sequence[str]) -> dict[str, str]:
-        owners = (one.owner for one in self._cluster.bundles_in.get(bundle.namespace, ()))
+        owners = (one.owner for one in self._cluster.bundles_in.unsorted(bundle.namespace))
         counts = Counter(owner for owner in owners if owner is not None)
         counts += self._bookings.of_namespace(bundle.namespace)
         least = min((counts[name] for name in names), default=0)

@@ -72,8 +72,7 @@ class LeastLongTermMessageRate:
         if self._seen is None or self._seen[0] is not cluster:
             self._seen = (cluster, _Rates(cluster, known, 0.0 if self.settings.upstream else LEAST_RATE))
         rates = self._seen[1]
-        names = sorted(name for name in candidates if name in known.loads)
-        removed = known.removed(candidates)
+        names, removed = known.judged(candidates)
         if not names and not self.settings.upstream:
             return blind(cluster, bundle, candidates, booked, removed, memory)
         limit = self.settings.overloaded_percent / 100.0
@@ -107,22 +106,24 @@ class _Rates:
 
     def of(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
         """Of what is on its way to each, and of what it has."""
-        found = {name: self._of_owned(name) for name in names}
+        owned = self._owned
+        for name in names:
+            if name not in owned:
+                owned[name] = self._of_owned(name)
+        found = {name: owned[name] for name in names}
         for broker in booked:
             if broker in found:
                 found[broker] = self._booked.of(broker, booked[broker]) + found[broker]
         return found
 
     def _of_owned(self, broker: str) -> float:
-        rate = self._owned.get(broker)
-        if rate is None:
-            inward = outward = 0.0
-            for bundle in self._cluster.bundles_of.get(broker, ()):
-                if is_sound(bundle.averages.long):
-                    inward += bundle.averages.long.msg_rate_in
-                    outward += bundle.averages.long.msg_rate_out
-            rate = self._owned[broker] = inward + outward
-        return rate
+        inward = outward = 0.0
+        # By name: these sums are rounded at each step, and the same cluster has to give the same.
+        for bundle in self._cluster.bundles_of.get(broker, ()):
+            if is_sound(bundle.averages.long):
+                inward += bundle.averages.long.msg_rate_in
+                outward += bundle.averages.long.msg_rate_out
+        return inward + outward
 
     def _rate(self, name: str) -> float:
         bundle = self._cluster.bundles.get(name, Bundle(name))

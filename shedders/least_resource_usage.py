@@ -73,8 +73,7 @@ class LeastResourceUsage:
     ) -> Placed:
         """Choose; see the class. Remembers nothing of its own."""
         known = self._reader.of(cluster)
-        names = sorted(name for name in candidates if name in known.loads)
-        removed = known.removed(candidates)
+        names, removed = known.judged(candidates)
         if self.settings.upstream:
             usages = {name: known.loads[name].weighted_max_ema for name in names}
             return choose_as_upstream(bundle, candidates, usages, removed, self.settings, memory)
@@ -122,8 +121,7 @@ class ModularLeastResourceUsage:
     ) -> Placed:
         """Choose; see the class. Remembers smoothed usages."""
         known = self._reader.of(cluster)
-        names = sorted(name for name in candidates if name in known.loads)
-        removed = known.removed(candidates)
+        names, removed = known.judged(candidates)
         if self.settings.upstream:
             smoothed = Smoothed.recall(memory, cluster.brokers)
             usages: dict[str, float] = {}
@@ -209,4 +207,4 @@ def _preferred(usages: Mapping[str, float], average: float, settings: LeastResou
 
 def _is_fresh(cluster: Cluster, name: str, known: Known) -> bool:
     load = known.loads[name]
-    return not cluster.bundles_of.get(name) or (load.msg_rate_in == 0 and load.msg_rate_out == 0)
+    return not cluster.bundles_of.count(name) or (load.msg_rate_in == 0 and load.msg_rate_out == 0)

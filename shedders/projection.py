@@ -41,7 +41,7 @@ class Projection:
         self.usages = usages
         used = fsum(usages.values())
         traffic = fsum(load.msg_throughput for load in loads.values())
-        bundles = sum(len(cluster.bundles_of.get(name, ())) for name in loads)
+        bundles = sum(map(cluster.bundles_of.count, loads))
         self._per_byte = used / traffic if traffic > 0 else 0.0
         self._unseen = max(LEAST, min(MOST_UNSEEN, used / bundles)) if bundles else LEAST
         self._booked = BookedSums(self.weight)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from loaddata.broker_load import BrokerLoad, ResourceWeights
-from loaddata.bundle_load import MessageAverage
+from loaddata.bundle_load import BundleStats, MessageAverage
 from shedders.cluster import Broker, Cluster
 from shedders.plan import Left, Reason
 from shedders.strategy import StrategySettings
@@ -102,8 +102,8 @@ def is_amount(value: float) -> bool:
     return 0.0 <= value <= MOST
 
 
-def is_sound(average: MessageAverage) -> bool:
-    """Whether an average can be reckoned with."""
+def is_sound(average: MessageAverage | BundleStats) -> bool:
+    """Whether traffic can be reckoned with."""
     return (
         0.0 <= average.msg_throughput_in <= MOST
         and 0.0 <= average.msg_throughput_out <= MOST

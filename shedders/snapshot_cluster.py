@@ -6,6 +6,7 @@ So a plan of a snapshot is the plan of the cluster that it was taken from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from loaddata.broker_load import BrokerLoad
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
 from loaddata.usage import ResourceUsage
 from shedders.booked_moves import Booked
+from shedders.bulk import uncollected
 from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.moved import Cargo, cargo_of
 from shedders.snapshot import (
@@ -31,9 +33,18 @@ from shedders.snapshot import (
 from shedders.snapshot_faults import SnapshotError, sentence
 from statechannel.core.bundle import topic_hash
 
+_STATS = attrgetter(*BundleStats.__slots__)
+_AVERAGE = attrgetter(*MessageAverage.__slots__)
+"""All fields at once: a snapshot may have a hundred thousand bundles."""
+
 
 def cluster_of(snapshot: Snapshot) -> Cluster:
     """The cluster as strategies see it."""
+    with uncollected():
+        return _cluster(snapshot)
+
+
+def _cluster(snapshot: Snapshot) -> Cluster:
     policies = snapshot.policies
     return Cluster(
         brokers={name: _broker(name, part) for name, part in snapshot.brokers.items()},
@@ -69,10 +80,11 @@ def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booke
     Raises:
         SnapshotError: A number of the cluster is negative or not finite.
     """
-    values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
-    values["booked"] = [_slots(one) | {"cargo": _slots(one.cargo)} for one in booked]
     try:
-        return Snapshot.model_validate(values)
+        with uncollected():
+            values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
+            values["booked"] = [_slots(one) | {"cargo": _slots(one.cargo)} for one in booked]
+            return Snapshot.model_validate(values)
     except ValidationError as error:
         raise SnapshotError("the cluster", [sentence(one) for one in error.errors(include_url=False)]) from error
 
@@ -105,15 +117,15 @@ def _report(part: LoadReport) -> BrokerLoad:
 
 def _bundle(name: str, part: BundlePart) -> Bundle:
     return Bundle(
-        name=name,
-        owner=part.owner,
-        in_flight=part.state in IN_FLIGHT,
-        stats=None if part.stats is None else BundleStats(**vars(part.stats)),
-        averages=BundleAverages(MessageAverage(**vars(part.short)), MessageAverage(**vars(part.long))),
-        rank=part.rank,
-        topics=tuple(_topic(one) for one in part.topics),
-        non_persistent=part.non_persistent,
-        estimated=part.estimated,
+        name,
+        part.owner,
+        part.state in IN_FLIGHT,
+        None if part.stats is None else BundleStats(*_STATS(part.stats)),
+        BundleAverages(MessageAverage(*_AVERAGE(part.short)), MessageAverage(*_AVERAGE(part.long))),
+        part.rank,
+        tuple(map(_topic, part.topics)) if part.topics else (),
+        part.non_persistent,
+        part.estimated,
     )
 
 
@@ -175,12 +187,13 @@ def _broker_fields(broker: Broker) -> dict[str, Any]:
 
 
 def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
+    stats, averages = bundle.stats, bundle.averages
     return {
         "state": _state(bundle, before),
         "owner": bundle.owner,
-        "stats": None if bundle.stats is None else _slots(bundle.stats),
-        "short": _slots(bundle.averages.short),
-        "long": _slots(bundle.averages.long),
+        "stats": None if stats is None else dict(zip(BundleStats.__slots__, _STATS(stats), strict=True)),
+        "short": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.short), strict=True)),
+        "long": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.long), strict=True)),
         "rank": bundle.rank,
         "topics": [_slots(one) for one in bundle.topics],
         "non_persistent": bundle.non_persistent,

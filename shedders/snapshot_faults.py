@@ -102,19 +102,20 @@ def contradictions(snapshot: Snapshot) -> Iterator[str]:
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     known = snapshot.brokers.keys() | set(snapshot.gone)
     for name, bundle in snapshot.bundles.items():
-        where = path_text(["bundles", name])
         key = parse_key(name.encode(errors="replace"))
         if key is None or key.is_namespace or key.lower >= key.upper:
-            yield f"{where}: a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU is wanted, lower bound first"
+            yield f"{_bundle_path(name)}: a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU is wanted, lower bound first"
             continue
         ranges.setdefault(key.namespace, []).append((key.lower, key.upper, name))
         if bundle.owner is not None and bundle.owner not in known:
-            yield f"{where}.owner: {cut(bundle.owner)} stands neither in brokers nor in gone{_near(bundle.owner, known)}"
-        yield from _bundle_faults(where, bundle, key.lower, key.upper)
+            near = _near(bundle.owner, known)
+            yield f"{_bundle_path(name)}.owner: {cut(bundle.owner)} stands neither in brokers nor in gone{near}"
+        if bundle.topics or (bundle.owner is None) is (bundle.state == "Assigned"):
+            yield from _bundle_faults(_bundle_path(name), bundle, key.lower, key.upper)
     for found in ranges.values():
         for (_, upper, one), (lower, _, other) in pairwise(sorted(found)):
             if lower < upper:
-                yield f"{path_text(['bundles', other])} overlaps {one}"
+                yield f"{_bundle_path(other)} overlaps {one}"
     for name in snapshot.gone:
         if name in snapshot.brokers:
             yield f"{path_text(['gone'])}: {cut(name)} stands in brokers, too"
@@ -127,6 +128,10 @@ def contradictions(snapshot: Snapshot) -> Iterator[str]:
                 for name, value in values.items()
                 if _too_deep(value)
             )
+
+
+def _bundle_path(name: str) -> str:
+    return path_text(["bundles", name])
 
 
 def _near(name: str, known: Iterable[str]) -> str:

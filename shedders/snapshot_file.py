@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from math import inf, isfinite
 from pathlib import Path
-from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
+from shedders.bulk import uncollected
 from shedders.snapshot import FORMAT, KIND, Snapshot
-from shedders.snapshot_faults import SnapshotError, contradictions, cut, path_text, sentence
+from shedders.snapshot_faults import SnapshotError, contradictions, sentence
+from shedders.snapshot_json import load_json
 
 SIZE_MAX_BYTES = 1 << 30
-_DIGITS_MAX = 18
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -45,7 +40,11 @@ def parse_snapshot(raw: bytes, where: str = "snapshot") -> Snapshot:
     Raises:
         SnapshotError: As `read_snapshot`.
     """
-    value = _Loader(where).load(raw)
+    with uncollected():
+        return _checked(load_json(raw, where), where)
+
+
+def _checked(value: object, where: str) -> Snapshot:
     if not isinstance(value, dict) or value.get("kind") != KIND:
         raise SnapshotError(
             where,
@@ -68,9 +67,9 @@ def parse_snapshot(raw: bytes, where: str = "snapshot") -> Snapshot:
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
     """The snapshot as a file: indented JSON, every field, names sorted."""
-    return orjson.dumps(
-        snapshot.model_dump(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS
-    )
+    # The models' own dictionaries are written, not copies: a model has nothing but what belongs in the file.
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS
+    return orjson.dumps(snapshot, default=vars, option=options)
 
 
 def write_snapshot(snapshot: Snapshot, path: Path) -> None:
@@ -84,101 +83,3 @@ def write_snapshot(snapshot: Snapshot, path: Path) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise SnapshotError(str(path), [f"it cannot be written: {why}"], hint="Check the path.") from error
-
-
-class _Twice(dict[str, Any]):
-    """An object in which a name stands twice."""
-
-    name = ""
-
-
-class _TooLong(int):
-    """A whole number that could not be written again."""
-
-
-class _Loader:
-    """JSON without the liberties that Python takes; remembers whether it saw any, and only then looks where."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._odd = False
-
-    def load(self, raw: bytes) -> Any:
-        try:
-            value = json.loads(
-                raw.decode("utf-8-sig"),
-                object_pairs_hook=self._object,
-                parse_constant=self._constant,
-                parse_float=self._float,
-                parse_int=self._int,
-            )
-        except UnicodeDecodeError as error:
-            raise SnapshotError(self._where, [f"it is not UTF-8: byte {error.start}"]) from error
-        except RecursionError as error:
-            raise SnapshotError(self._where, ["it is nested too deeply"]) from error
-        except ValueError as error:  # JSON errors are among them
-            raise SnapshotError(self._where, [f"it is not JSON: {error}"]) from error
-        if self._odd or _HALF_CHARACTER.search(raw):
-            wrong = list(_oddities(value))
-            if wrong:
-                raise SnapshotError(self._where, wrong)
-        return value
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) == len(pairs):
-            return found
-        self._odd = True
-        twice = _Twice(found)
-        seen: set[str] = set()
-        twice.name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        return twice
-
-    def _constant(self, text: str) -> float:
-        self._odd = True
-        return float(text)
-
-    def _float(self, text: str) -> float:
-        value = float(text)
-        if not isfinite(value):
-            self._odd = True
-        return value
-
-    def _int(self, text: str) -> int:
-        if len(text) > _DIGITS_MAX:
-            self._odd = True
-            return _TooLong()
-        return int(text)
-
-
-def _oddities(value: Any) -> Iterator[str]:
-    """Where the liberties are, in the order of the file."""
-    stack: list[tuple[tuple[int | str, ...], Any]] = [((), value)]
-    while stack:
-        path, one = stack.pop()
-        where = path_text(path) or "the file"
-        inner: list[tuple[int | str, Any]] = []
-        if isinstance(one, _Twice):
-            yield f"{where}: the name {cut(repr(one.name))} stands there twice"
-        if isinstance(one, dict):
-            if any(_broken(name) for name in one):
-                yield f"{where}: a name there is no text"
-            inner = list(one.items())
-        elif isinstance(one, list):
-            inner = list(enumerate(one))
-        elif isinstance(one, float) and not isfinite(one):
-            found = "NaN" if one != one else "Infinity" if one == inf else "-Infinity"  # noqa: PLR0124
-            yield f"{where}: a finite number is wanted, found {found}"
-        elif isinstance(one, _TooLong):
-            yield f"{where}: a number of at most {_DIGITS_MAX} digits is wanted"
-        elif isinstance(one, str) and _broken(one):
-            yield f"{where}: half a character stands there"
-        stack += reversed([((*path, name), child) for name, child in inner])
-
-
-def _broken(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False

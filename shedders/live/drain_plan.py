@@ -280,7 +280,7 @@ class _Ways:
 
     def _held(self) -> Counter[str]:
         if self._counts is None:
-            self._counts = Counter({name: len(found) for name, found in self._cluster.bundles_of.items()})
+            self._counts = Counter({name: self._cluster.bundles_of.count(name) for name in self._cluster.bundles_of})
         return self._counts
 
     # --- past the policies ------------------------------------------------------------------------------------------

@@ -39,7 +39,12 @@ def main() -> None:
     for name in given.names or known:
         figures += known[name]()
         save(given.output, figures)
-    show(figures)
+    strategies = [figure for figure in figures if figure.name.startswith("shedding.")]
+    others = [figure for figure in figures if not figure.name.startswith("shedding.")]
+    if others:
+        show(others)
+    if strategies:
+        Console(width=130).print(shedding.table(strategies))
 
 
 def show(figures: Sequence[Figure]) -> None:

@@ -1,10 +1,14 @@
-"""Decisions, placements and snapshots at two sizes, each strategy in a process of its own on one core, in CPU time.
+"""Decisions, placements, splits and snapshots at two sizes, each strategy in a process of its own on one core, in CPU time.
+
+Every figure stands beside a floor of the same process: one plain pass over all bundles that adds up their traffic, taken
+between the rounds. Machines and their neighbours differ, the ratio hardly does.
 
 `python -m tests.bench.shedding KIND NAME SIZE` is the worker.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -18,6 +22,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from shedders.booked_moves import Booked, adjusted
 from shedders.cluster import Cluster
 from shedders.dry_run import decide, place_all
@@ -27,10 +33,9 @@ from shedders.placing import Pipeline
 from shedders.registry import shedding_maker
 from shedders.snapshot_cluster import cluster_of, snapshot_of
 from shedders.snapshot_file import read_snapshot, write_snapshot
-from shedders.split_range import SplitRange
 from shedders.split_settings import SplitSettings
 from shedders.split_when import SplitWhen
-from shedders.strategy import PLACEMENT, SHEDDING
+from shedders.strategy import PLACEMENT, SHEDDING, SPLIT
 from tests.bench.measure import Figure, Load, median, worker
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared
@@ -41,6 +46,7 @@ SIZES = {
 }
 AIM_MS = 200.0
 ROUNDS = 7
+FILES = 3
 PLACED = 1000
 ON_THE_WAY = 50
 
@@ -62,24 +68,61 @@ def run(sizes: Sequence[str] = tuple(SIZES)) -> list[Figure]:
 def _figures(what: str, name: str, size: str, unit: str, aim: float | None) -> list[Figure]:
     load = Load()
     facts: Mapping[str, Any] = worker("tests.bench.shedding", what, name, size)
+    floor_ms = median(facts["floor_ms"])
+    notes = {**facts["notes"], "floor_ms": floor_ms}
     found = []
-    for part, rounds in facts["rounds"].items():
-        value = median(rounds)
+    for part, rounds_ms in facts["rounds_ms"].items():
+        rounds = [_in_unit(one, unit) for one in rounds_ms]
         found.append(
             Figure(
-                f"shedding.{what}.{name}.{part}.{size}" if part else f"shedding.{what}.{name}.{size}",
-                value,
+                ".".join(filter(None, ("shedding", what, name, part, size))),
+                median(rounds),
                 unit,
-                ratio=None if aim is None else value / aim,
+                ratio=median(rounds_ms) / floor_ms,
                 aim="" if aim is None else f"<= {aim:g} {unit}",
                 rounds=rounds,
                 load=str(load),
-                notes=facts["notes"],
+                notes=notes,
             )
         )
-    if "memory_mib" in facts:
-        found.append(Figure(f"shedding.memory.{what}.{name}.{size}", facts["memory_mib"], "MiB", load=str(load)))
-    return found
+    memory = {"shedding.memory." + ".".join((what, name, size)): facts["memory_mib"]}
+    return found + [Figure(one, mib, "MiB", load=str(load)) for one, mib in memory.items()]
+
+
+def _in_unit(took_ms: float, unit: str) -> float:
+    return {"ms": took_ms, "s": took_ms / 1000, "placements/s": PLACED * 1000 / took_ms}[unit]
+
+
+def table(figures: Sequence[Figure]) -> Table:
+    """One row for each thing measured, and for each size its value, the ratio to the floor, and the memory it took."""
+    found = {figure.name: figure for figure in figures}
+    sizes = [size for size in SIZES if any(name.endswith(f".{size}") for name in found)]
+    shown = Table(title="Strategies: processor time of one core, times a plain pass over all bundles, memory on top")
+    shown.add_column("figure")
+    shown.add_column("unit")
+    for size in sizes:
+        shown.add_column(size, justify="right")
+        shown.add_column("x floor", justify="right")
+        shown.add_column("MiB", justify="right")
+    shown.add_column("aim")
+    floors = [
+        f"{median(one.notes['floor_ms'] for one in figures if one.ratio is not None and one.name.endswith(size)):,.1f}"
+        for size in sizes
+    ]
+    shown.add_row("floor: one pass over all bundles", "ms", *(text for floor in floors for text in (floor, "1.0", "")))
+    rows = dict.fromkeys(name.rpartition(".")[0] for name, one in found.items() if one.ratio is not None)
+    for row in rows:
+        cells: list[str] = []
+        for size in sizes:
+            one = found[f"{row}.{size}"]
+            _, what, name, *_ = row.split(".")
+            memory = found[f"shedding.memory.{what}.{name}.{size}"]
+            cells += [f"{one.value:,.{_DIGITS[one.unit]}f}", f"{one.ratio:.1f}", f"{memory.value:,.1f}"]
+        shown.add_row(row.removeprefix("shedding."), one.unit, *cells, one.aim)
+    return shown
+
+
+_DIGITS = {"ms": 1, "s": 2, "placements/s": 0}
 
 
 # --- workers ----------------------------------------------------------------------------------------------------------
@@ -88,9 +131,36 @@ def _figures(what: str, name: str, size: str, unit: str, aim: float | None) -> l
 def measure(what: str, name: str, size: str) -> dict[str, Any]:
     """One worker's answer."""
     base = cluster(1, SIZES[size])
-    return {"decision": _decision, "placement": _placement, "split": _split, "booked": _booked, "snapshot": _snapshot}[
-        what
-    ](name, base)
+    clock = Clock(base)
+    act = {"decision": _decision, "placement": _placement, "split": _split, "booked": _booked, "snapshot": _snapshot}
+    facts = act[what](name, base, clock)
+    return {**facts, "rounds_ms": clock.rounds_ms, "floor_ms": clock.floor_ms}
+
+
+class Clock:
+    """Times rounds, and the floor after each of them.
+
+    Attributes:
+        rounds_ms: By part.
+    """
+
+    def __init__(self, base: Cluster) -> None:
+        self._base = base
+        self.rounds_ms: dict[str, list[float]] = {}
+        self.floor_ms: list[float] = []
+
+    def time(self, part: str, act: Callable[[], object]) -> None:
+        """One round."""
+        self.rounds_ms.setdefault(part, []).append(_timed_ms(act))
+        self.floor_ms.append(_timed_ms(lambda: _pass(self._base)))
+
+
+def _pass(base: Cluster) -> float:
+    total = 0.0
+    for bundle in base.bundles.values():
+        average = bundle.averages.short
+        total += average.msg_throughput_in + average.msg_throughput_out
+    return total
 
 
 def _loaded(where: str) -> Any:
@@ -98,7 +168,7 @@ def _loaded(where: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _decision(name: str, base: Cluster) -> dict[str, Any]:
+def _decision(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     """The strategy's plan alone, and the whole decision with filters and placement.
 
     A new cluster each round, as each cycle of the balancer has one. Strategies that count first are measured when they act.
@@ -112,17 +182,15 @@ def _decision(name: str, base: Cluster) -> dict[str, Any]:
         if decision.plan.moves:
             break
         memory = decision.memory
-    plans, wholes = [], []
     for _ in range(ROUNDS):
         fresh = replace(base)
         strategy = maker(line.can_take(fresh))
-        plans.append(_timed_ms(lambda fresh=fresh, strategy=strategy: strategy.plan(fresh, memory)))
+        clock.time("plan", lambda fresh=fresh, strategy=strategy: strategy.plan(fresh, memory))
         fresh = replace(base)
-        wholes.append(_timed_ms(lambda fresh=fresh: decide(fresh, maker, memory, line)))
+        clock.time("whole", lambda fresh=fresh: decide(fresh, maker, memory, line))
     fresh = replace(base)
     memory_mib = _traced_mib(lambda: decide(fresh, maker, memory, line))
-    notes = {"moves": len(decision.plan.moves), "left": len(decision.plan.left)}
-    return {"rounds": {"plan": plans, "whole": wholes}, "notes": notes, "memory_mib": memory_mib}
+    return {"notes": {"moves": len(decision.plan.moves), "left": len(decision.plan.left)}, "memory_mib": memory_mib}
 
 
 def _pipeline() -> Pipeline:
@@ -130,55 +198,60 @@ def _pipeline() -> Pipeline:
     return Pipeline(placing(placing.Settings()), FilterSettings())
 
 
-def _placement(name: str, base: Cluster) -> dict[str, Any]:
+def _placement(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     """Bundles placed a second, one after the other, each counted for those after it: a storm after a lost broker."""
     found = _loaded(declared()[PLACEMENT][name])
     names = sorted(base.bundles)[:PLACED]
     bundles = {**base.bundles, **{one: replace(base.bundles[one], owner=None) for one in names}}
-    rounds = []
-    for _ in range(3):
+
+    def placed() -> Callable[[], object]:
         line = Pipeline(found(found.Settings()), FilterSettings())
         fresh = replace(base, bundles=bundles)
-        took_ms = _timed_ms(lambda line=line, fresh=fresh: place_all(fresh, names, line))
-        rounds.append(PLACED / took_ms * 1000)
-    return {"rounds": {"": rounds}, "notes": {"bundles": PLACED}}
+        return lambda: place_all(fresh, names, line)
+
+    for _ in range(ROUNDS):
+        clock.time("", placed())
+    return {"notes": {"bundles": PLACED}, "memory_mib": _traced_mib(placed())}
 
 
-def _split(name: str, base: Cluster) -> dict[str, Any]:
-    del name
+def _split(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
+    algorithm = _loaded(declared()[SPLIT][name])
     when = SplitWhen(
-        SplitSettings(hit_threshold=0, max_msg_rate=5000, max_bundles=4096), SplitRange(SplitRange.Settings())
+        SplitSettings(hit_threshold=0, max_msg_rate=5000, max_bundles=4096), algorithm(algorithm.Settings())
     )
-    rounds = []
-    planned = 0
     for _ in range(ROUNDS):
         fresh = replace(base)
-        rounds.append(_timed_ms(lambda fresh=fresh: when.plan(fresh, {})))
-        planned = sum(bool(one.positions) for one in when.plan(fresh, {}).plans)
-    return {"rounds": {"": rounds}, "notes": {"splits": planned}}
+        clock.time("", lambda fresh=fresh: when.plan(fresh, {}))
+    fresh = replace(base)
+    planned = sum(bool(one.positions) for one in when.plan(base, {}).plans)
+    return {"notes": {"splits": planned}, "memory_mib": _traced_mib(lambda: when.plan(fresh, {}))}
 
 
-def _booked(name: str, base: Cluster) -> dict[str, Any]:
+def _booked(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     del name
     last = base.broker_names[-1]
     chosen = [one for one in sorted(base.bundles) if base.bundles[one].owner not in (None, last)][:ON_THE_WAY]
     booked = [Booked(one, base.bundles[one].owner or "", last, Cargo(1.0, 1.0, 1.0, 1.0)) for one in chosen]
-    rounds = [_timed_ms(lambda: adjusted(base, booked)) for _ in range(ROUNDS)]
-    return {"rounds": {"": rounds}, "notes": {"moves": len(booked)}}
+    for _ in range(ROUNDS):
+        clock.time("", lambda: adjusted(base, booked))
+    return {"notes": {"moves": len(booked)}, "memory_mib": _traced_mib(lambda: adjusted(base, booked))}
 
 
-def _snapshot(name: str, base: Cluster) -> dict[str, Any]:
+def _snapshot(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     del name
+    before_mib = _resident_mib()
     with tempfile.TemporaryDirectory(prefix="statechannel-bench-") as folder:
         path = Path(folder) / "snapshot.json"
-        written = [_timed_ms(lambda: write_snapshot(snapshot_of(base), path)) / 1000 for _ in range(2)]
-        read = [_timed_ms(lambda: cluster_of(read_snapshot(path))) / 1000 for _ in range(2)]
-        mib = path.stat().st_size / 2**20
-    notes = {"file_mib": mib, "resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-    return {"rounds": {"write": written, "read": read}, "notes": notes}
+        for _ in range(FILES):
+            clock.time("write", lambda: write_snapshot(snapshot_of(base), path))
+            clock.time("read", lambda: cluster_of(read_snapshot(path)))
+        file_mib = path.stat().st_size / 2**20
+    return {"notes": {"file_mib": file_mib}, "memory_mib": _resident_mib() - before_mib}
 
 
 def _timed_ms(act: Callable[[], object]) -> float:
+    # What was left behind before is not this round's.
+    gc.collect()
     # CPU time: one thread that waits for nothing, so that others on the machine do not count.
     begun_s = time.process_time()
     act()
@@ -192,6 +265,11 @@ def _traced_mib(act: Callable[[], object]) -> float:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / 2**20
+
+
+def _resident_mib() -> float:
+    """The most that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _one_core() -> None:
