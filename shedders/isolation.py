@@ -1,9 +1,9 @@
 """Isolation policies: which brokers a namespace may use (upstream `NamespaceIsolationPolicies`, `MinAvailablePolicy`).
 
 The first policy one of whose patterns matches the whole namespace counts. Its primaries may take the bundle; if fewer of them
-than `min_available` can, its secondaries may, too. A namespace without a policy may use shared brokers only: those that are primary
-in no policy. A pattern that cannot be read breaks its policy: whatever depends on it gets no broker. How patterns are read, and
-that they are matched in linear time: `shedders.patterns`.
+than `min_available` can, its secondaries may, too. A namespace without a policy may use shared brokers only: those that are
+primary in no policy. A pattern that cannot be read breaks its policy: whatever depends on it gets no broker. Patterns are matched
+in linear time (`shedders.patterns`).
 """
 
 from __future__ import annotations

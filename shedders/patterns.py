@@ -79,12 +79,12 @@ def _compile(texts: tuple[Any, ...]) -> Patterns | str:
         size += one.programsize
         if size > LIST_SIZE_MAX:
             return f"the patterns are too large together: more than {LIST_SIZE_MAX} steps with `{text}`"
-    return Patterns(_joined(texts) or single, len(single), size)
+    return Patterns((_joined(texts) if len(single) > 1 else None) or single, len(single), size)
 
 
 def _joined(texts: tuple[str, ...]) -> list[Any] | None:
     """All as one, which is matched in one go; None where they cannot be: a name twice, a quotation that has no end."""
-    if len(texts) < 2 or any("\\Q" in text for text in texts):
+    if any("\\Q" in text for text in texts):
         return None
     one = _read("|".join(f"(?:{text})" for text in texts), 1 << 23, plain=False)
     return None if isinstance(one, str) else [one]

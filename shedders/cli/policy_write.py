@@ -14,9 +14,9 @@ from shedders.cluster import Bundle, Cluster
 from shedders.contradictions import Contradiction
 from shedders.live.cluster_now import Known, broker_now
 from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_kinds import PolicyKind, canonical
 from shedders.live.policy_record import PolicyKey, PolicyRecord, encode
-from shedders.live.policy_settings import canonical, checked
+from shedders.live.policy_settings import checked
 from shedders.live.policy_standing import Entry, Force, Standing
 from shedders.live.policy_topic import (
     Outcome,
@@ -155,6 +155,10 @@ def take_away(connection: Connection, key: PolicyKey) -> Done:
     """
     standing = book_of(connection).at(now_ms())
     replaced = _newest(standing, key)
+    if replaced is None and key.kind is PolicyKind.SETTING:
+        # A foreign writer may have used the short name of a setting: what is to be deleted is that record.
+        key = key._replace(name=key.name.removeprefix("parts."))
+        replaced = _newest(standing, key)
     if replaced is None:
         raise nothing_there(standing, key)
     with naming_address(connection):

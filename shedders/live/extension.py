@@ -28,6 +28,7 @@ from shedders.live.checks import Checks
 from shedders.live.chosen import MODULAR
 from shedders.live.clocks import LiveClocks
 from shedders.live.cluster_now import Kept, Known, cluster_now, why_left_alone
+from shedders.live.contradicted import Contradicted
 from shedders.live.decision_record import Inputs
 from shedders.live.decision_topic import (
     DecisionLags,
@@ -139,6 +140,9 @@ class BalancerExtension:
         self._trail = RecentTrail(lambda: self.settings.move_memory_s, lambda: self.settings.moves_remembered_max)
         self._served: Sequence[str] = ()
         self._kept = Kept()
+        self._contradicted = Contradicted(
+            self._led_cluster, lambda: self.standing, lambda: self.settings.contradictions_s
+        )
         self._loop_thread = 0
         self._duties = Duties(
             first_wait_s=lambda: self.settings.restart_wait_s,
@@ -249,10 +253,12 @@ class BalancerExtension:
             clocks=self._clocks,
             unusable=lambda: self._in_force.unusable,
             kept=self._kept,
+            contradictions=self._contradicted.left,
         )
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
         self._duties.begin("balancing", balancer.run)
         self._duties.begin("watching", self._watch)
+        self._duties.begin("contradictions", self._contradicted.run)
         telling = Telling(
             ports,
             lambda: self.settings,
@@ -311,6 +317,7 @@ class BalancerExtension:
             "drains": {} if self._drains is None else self._drains.status(),
             "placements": dict(sorted(self._placement.counts.items())),
             "failing": self._failing(),
+            "contradictions": self._contradicted.told(),
             "load": None if self._loads is None else self._loads.status(),
             "policies": None if self._follower is None else self._follower.status(),
             "decisions": None if self._writer is None else self._writer.counts.to_json(),
@@ -411,6 +418,14 @@ class BalancerExtension:
         cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
         return Surroundings(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
+    def _led_cluster(self) -> Cluster | None:
+        """The cluster as its leader sees it; None where this broker does not lead."""
+        channel, standing = self._channel, self.standing
+        if channel is None or standing is None or not channel.leading:
+            return None
+        picture = channel.picture()
+        return cluster_now(picture, self._known(), self._clocks.log_ms(), kept=self._kept) if picture.current else None
+
     # --- policies -----------------------------------------------------------------------------------------------------
 
     def _policies_changed(self, standing: Standing) -> None:
@@ -421,6 +436,7 @@ class BalancerExtension:
             self._metrics.log_scores = self.settings.debug_scores
         self._weigh()
         self._placement.forget()
+        self._contradicted.wake()
         if self._balancer is not None:
             self._balancer.wake("policy")
 

@@ -26,7 +26,10 @@ PATTERNS_MAX: Final = 1_000
 PATTERN_MAX: Final = 1_000
 DEPTH_MAX: Final = 8
 WEIGHT_MAX: Final = 100
-PATTERNS_HINT: Final = "Patterns are RE2's, whole names: no look-around, no back-references, no possessive groups, no class within a class."
+PATTERNS_HINT: Final = (
+    "Patterns are RE2's and mean whole names: no look-around, back-references or possessive groups, "
+    "and no class of characters within another."
+)
 USAGE: Final = 2
 """Exit code of wrong arguments (`statechannel.cli.exit_codes`)."""
 
@@ -293,6 +296,15 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
         (Field("value", ANY_JSON, "Its value; the setting's own model checks it when it is set."),),
     ),
 }
+
+
+_SHORT = frozenset({"filters", "splitting"})
+
+
+def canonical(name: str) -> str:
+    """The whole name of a setting: `filters.x` is `parts.filters.x`."""
+    first, dot, _ = name.partition(".")
+    return f"parts.{name}" if first in _SHORT and dot else name
 
 
 # --- from people ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from loaddata.broker_load import ResourceWeights
 from loaddata.bundle_load import BundleAverages, MessageAverage
 from shedders.cluster import Cluster, IsolationPolicy, Policies
 from shedders.contradictions import Contradiction, contradictions
-from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_kinds import PolicyKind, canonical
 from shedders.live.policy_record import PolicyKey
 
 NOWHERE: Final = "(unreadable pin)"
@@ -27,6 +27,8 @@ class Force(StrEnum):
     OVERRIDDEN = "overridden"
     LAPSED = "lapsed"
     UNREADABLE = "unreadable"
+    UNKNOWN = "unknown"
+    """Of a setting: nothing that is installed has it. Only those who know what is installed call it so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,8 @@ class Effects(NamedTuple):
                     **{rate: float(one) for rate, one in value.items()}, samples=QUOTA_SAMPLES
                 )
             case PolicyKind.SETTING:
-                self.settings[name] = value["value"]
+                # A foreign writer may use the short name; entries come sorted, so that the whole name stands over it.
+                self.settings[canonical(name)] = value["value"]
             case _:
                 self.single[kind] = value
                 if kind is PolicyKind.SHEDDING and not value["on"]:

@@ -195,6 +195,12 @@ class BalancerSettings(Group):
         ge=0,
         le=600,
     )
+    contradictions_s: float = setting(
+        60.0,
+        "The leader looks this often, and when policies change, whether they can be kept on the cluster as it is.",
+        ge=0.1,
+        le=DAY_S,
+    )
     watch_max: int = setting(
         100_000,
         "Accepted records that may wait for the balancer; beyond it those in between are not looked at.",

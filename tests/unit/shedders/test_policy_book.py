@@ -290,3 +290,10 @@ def test_entries_as_json(log: Log) -> None:
         "offset": 0,
         "trouble": None,
     }
+
+
+def test_settings_by_their_short_names_count_as_what_they_mean(log: Log) -> None:
+    log.set(K.SETTING, "filters.max_topics", value=5)
+    assert log.at().settings == {"parts.filters.max_topics": 5}
+    log.set(K.SETTING, "parts.filters.max_topics", value=7)
+    assert log.at().settings == {"parts.filters.max_topics": 7}
