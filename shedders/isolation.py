@@ -8,11 +8,9 @@ in linear time (`shedders.patterns`).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from threading import Lock
+from functools import cached_property, lru_cache
 from typing import Any
 
 from shedders.cluster import Broker, IsolationPolicy
@@ -149,23 +147,31 @@ class _Read:
 _KEPT = 8
 """Policies that are kept as read: those in force, as configured cluster by cluster, and those of a plan or two."""
 _ANSWERS_MAX = 100_000
-_newest: OrderedDict[int, tuple[Sequence[IsolationPolicy], _Read]] = OrderedDict()
-_lock = Lock()
+
+
+class _Same:
+    """Policies that are the same only if they are the same object: comparing thousands of patterns takes longer than reading them."""
+
+    __slots__ = ("policies",)
+
+    def __init__(self, policies: Sequence[IsolationPolicy]) -> None:
+        self.policies = policies
+
+    def __hash__(self) -> int:
+        return id(self.policies)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.policies is other.policies
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept(same: _Same) -> _Read:
+    return _Read(same.policies)
 
 
 def _read(policies: Sequence[IsolationPolicy]) -> _Read:
-    """The policies as read; the same for the same tuple, whose id nobody else can have as long as it is kept here."""
-    if not isinstance(policies, tuple):
-        return _Read(policies)
-    with _lock:
-        kept = _newest.get(id(policies))
-        if kept is None:
-            kept = _newest[id(policies)] = policies, _Read(policies)
-            if len(_newest) > _KEPT:
-                _newest.popitem(last=False)
-        else:
-            _newest.move_to_end(id(policies))
-        return kept[1]
+    """The policies as read; kept where nobody can change them."""
+    return _kept(_Same(policies)) if isinstance(policies, tuple) else _Read(policies)
 
 
 def _make_room(answers: dict[str, Any]) -> None:

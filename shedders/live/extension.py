@@ -26,7 +26,7 @@ from shedders.live.asks import Asks
 from shedders.live.balancer import Balancer, Ports
 from shedders.live.checks import Checks
 from shedders.live.chosen import MODULAR
-from shedders.live.clocks import LiveClocks
+from shedders.live.clocks import LiveClocks, LogClock
 from shedders.live.cluster_now import Kept, Known, cluster_now, why_left_alone
 from shedders.live.contradicted import Contradicted
 from shedders.live.decision_record import Inputs
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from statechannel.settings import Settings
 
 _log = structlog.get_logger(__name__)
+_TIME_EVERY_S = 0.5
 
 
 def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
@@ -119,7 +120,8 @@ class BalancerExtension:
         replication_factor: int = -1,
     ) -> None:
         self._in_force = InForce(settings or BalancerSettings())
-        self._clocks = clocks or LiveClocks()
+        self._log_clock = LogClock()
+        self._clocks = clocks or LiveClocks(log_ms=self._log_clock.now_ms)
         self._source = source if source is not None else NoBundles()
         self._host = host
         if simulated:
@@ -179,6 +181,7 @@ class BalancerExtension:
         """See the port."""
         self._channel = channel
         self._loop_thread = threading.get_ident()
+        self._log_clock.heard(channel.log_time_ms)
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
         decision_topics, policy_topics = self._decision_topics(topics.channel), PolicyTopics(topics.channel)
@@ -258,6 +261,7 @@ class BalancerExtension:
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
         self._duties.begin("balancing", balancer.run)
         self._duties.begin("watching", self._watch)
+        self._duties.begin("clock", self._keep_time)
         self._duties.begin("contradictions", self._contradicted.run)
         telling = Telling(
             ports,
@@ -317,6 +321,7 @@ class BalancerExtension:
             "drains": {} if self._drains is None else self._drains.status(),
             "placements": dict(sorted(self._placement.counts.items())),
             "failing": self._failing(),
+            "clock_ahead_ms": self._log_clock.ahead_ms(),
             "contradictions": self._contradicted.told(),
             "load": None if self._loads is None else self._loads.status(),
             "policies": None if self._follower is None else self._follower.status(),
@@ -330,6 +335,12 @@ class BalancerExtension:
         if self._in_force.unusable is not None:
             found["policies"] = self._in_force.unusable
         return found
+
+    async def _keep_time(self) -> None:
+        """What time the log has: by the heartbeats of all brokers as they are read."""
+        while self._channel is not None:
+            self._log_clock.heard(self._channel.log_time_ms)
+            await asyncio.sleep(_TIME_EVERY_S)
 
     # --- what happens on the channel ----------------------------------------------------------------------------------
 

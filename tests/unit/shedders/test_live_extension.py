@@ -287,7 +287,10 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
     found = made()
     settings = load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
     channel: Any = SimpleNamespace(
-        access=(None, SimpleNamespace(channel="c")), settings=settings, identity=SimpleNamespace(broker="b1")
+        access=(None, SimpleNamespace(channel="c")),
+        settings=settings,
+        identity=SimpleNamespace(broker="b1"),
+        log_time_ms=1,
     )
     with pytest.raises(KafkaUnavailableError):
         await found.start(channel)
@@ -334,6 +337,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
         metrics_registry=None,
         answer_for=lambda *_: None,
         term=-1,
+        log_time_ms=1,
         leading=False,
         stopped=None,
         holder=lambda _: None,
