@@ -150,7 +150,7 @@ _ANSWERS_MAX = 100_000
 
 
 class _Same:
-    """Policies that are the same only if they are the same object: comparing thousands of patterns takes longer than reading them."""
+    """Policies are the same only if they are the same object: to compare all patterns takes longer than to match them."""
 
     __slots__ = ("policies",)
 

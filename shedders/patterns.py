@@ -7,6 +7,7 @@ characters (`[a-z&&[^b]]`, `[a-c[x-z]]`) and patterns that grow beyond bounds wh
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -47,6 +48,8 @@ class Patterns:
 
 _known: WeakValueDictionary[tuple[str, ...], Patterns] = WeakValueDictionary()
 """What somebody still goes by is compiled once."""
+_recent: deque[Patterns] = deque(maxlen=16)
+"""Who asks whether patterns will do asks for them the next moment."""
 
 
 def compiled(patterns: Sequence[Any]) -> Patterns | str:
@@ -63,6 +66,7 @@ def compiled(patterns: Sequence[Any]) -> Patterns | str:
     made = _compile(key)
     if isinstance(made, Patterns):
         _known[key] = made
+        _recent.append(made)
     return made
 
 
@@ -79,15 +83,18 @@ def _compile(texts: tuple[Any, ...]) -> Patterns | str:
         size += one.programsize
         if size > LIST_SIZE_MAX:
             return f"the patterns are too large together: more than {LIST_SIZE_MAX} steps with `{text}`"
-    return Patterns((_joined(texts) if len(single) > 1 else None) or single, len(single), size)
+    joined = _joined(texts) if len(single) > 1 else None
+    if joined is None:
+        return Patterns(single, len(single), size)
+    return Patterns([joined], len(single), joined.programsize)
 
 
-def _joined(texts: tuple[str, ...]) -> list[Any] | None:
+def _joined(texts: tuple[str, ...]) -> Any:
     """All as one, which is matched in one go; None where they cannot be: a name twice, a quotation that has no end."""
     if any("\\Q" in text for text in texts):
         return None
     one = _read("|".join(f"(?:{text})" for text in texts), 1 << 23, plain=False)
-    return None if isinstance(one, str) else [one]
+    return None if isinstance(one, str) else one
 
 
 def _read(text: str, max_bytes: int, *, plain: bool = True) -> Any:

@@ -92,6 +92,7 @@ class Standing:
         deleted: What was deleted, and by the record at which offset, until Kafka drops that record.
         junk: Records that were dropped, by reason (`policy_record.Junk`).
         closed: What is forbidden because records cannot be read, each with the reason.
+        overfull: Why not all policies are known; empty: they are.
         next_change_ms: When the next entry lapses; None where none will.
     """
 
@@ -111,6 +112,7 @@ class Standing:
     deleted: Mapping[PolicyKey, int] = field(default_factory=dict)
     junk: Mapping[str, int] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
+    overfull: str = ""
     next_change_ms: int | None = None
 
     def find(self, kind: PolicyKind, name: str) -> Sequence[Entry]:
