@@ -44,9 +44,10 @@ from shedders.live.duties import Duties
 from shedders.live.in_force import InForce
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
-from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
+from shedders.live.policy_book import BookBounds
+from shedders.live.policy_follower import FollowerClocks, PolicyFollower, Watched, policy_reader
 from shedders.live.policy_standing import Standing
-from shedders.live.policy_topic import PolicyTopics, open_policy_topic
+from shedders.live.policy_topic import PolicyTopics, look_at, open_policy_topic
 from shedders.live.renewal import Renewal
 from shedders.live.settings import NAME, BalancerSettings, configured
 from shedders.live.split_asks import SplitAsks
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from statechannel.api import StateChannel
     from statechannel.core.picture import Picture
     from statechannel.core.placement import Placement
+    from statechannel.kafka.topics import TopicInfo
     from statechannel.runtime.changes import Change
     from statechannel.settings import Settings
 
@@ -187,13 +189,15 @@ class BalancerExtension:
         decision_topics, policy_topics = self._decision_topics(topics.channel), PolicyTopics(topics.channel)
         create, replicas = self._create_topics, self._replication_factor
 
-        def topics_ready() -> None:
+        def topics_ready() -> TopicInfo:
             open_decision_topic(
                 client, decision_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
             )
-            open_policy_topic(client, policy_topics, create=create, replication_factor=replicas, timeout_s=timeout_s)
+            return open_policy_topic(
+                client, policy_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
+            )
 
-        await asyncio.to_thread(topics_ready)
+        policies = await asyncio.to_thread(topics_ready)
         self._writer = DecisionWriter(
             client,
             decision_topics,
@@ -207,6 +211,12 @@ class BalancerExtension:
             policy_reader(client, policy_topics),
             on_change=self._policies_changed,
             clocks=FollowerClocks(self._clocks.mono_s, self._clocks.log_ms),
+            watched=Watched(
+                policies.topic_id,
+                lambda: look_at(client, policy_topics, timeout_s=timeout_s),
+                lambda: self.settings.policies_look_s,
+            ),
+            bounds=BookBounds(self.settings.policies_max, self.settings.policies_bytes),
         )
         self._follower.start()
         if self.settings.source != "none":
@@ -254,7 +264,7 @@ class BalancerExtension:
             recall=self._recall,
             metrics=metrics,
             clocks=self._clocks,
-            unusable=lambda: self._in_force.unusable,
+            unusable=self._unusable,
             kept=self._kept,
             contradictions=self._contradicted.left,
         )
@@ -328,12 +338,18 @@ class BalancerExtension:
             "decisions": None if self._writer is None else self._writer.counts.to_json(),
         }
 
+    def _unusable(self) -> str | None:
+        """Why nothing should be moved by the policies as they stand."""
+        doubt = "" if self._follower is None else self._follower.doubt
+        return doubt or self._in_force.unusable
+
     def _failing(self) -> dict[str, str]:
         found = self._duties.failing()
         if self._placement.failing:
             found["placement"] = self._placement.failing
-        if self._in_force.unusable is not None:
-            found["policies"] = self._in_force.unusable
+        unusable = self._unusable()
+        if unusable is not None:
+            found["policies"] = unusable
         return found
 
     async def _keep_time(self) -> None:

@@ -280,7 +280,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
 
     parts: list[Part] = []
     monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
-    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: SimpleNamespace(topic_id="T1"))
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     for name, part in (("DecisionWriter", Writer), ("PolicyFollower", Part), ("LoadService", Loads)):
         monkeypatch.setattr(extension, name, part)
@@ -302,6 +302,8 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Follower:
+        doubt = ""
+
         standing: Standing | None = None
 
         def __init__(self, *_: Any, on_change: Any, **__: Any) -> None:
@@ -324,7 +326,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     followers: list[Follower] = []
     waits: list[float] = []
     monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
-    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: SimpleNamespace(topic_id="T1"))
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     monkeypatch.setattr(extension, "PolicyFollower", Follower)
     found = made(source="none", policies_wait_s=0.25)
