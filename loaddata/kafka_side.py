@@ -30,7 +30,6 @@ from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderT
 _log = logging.getLogger(__name__)
 
 _BATCH_RECORDS = 100
-_QUEUE_RECORDS = 256
 _AGAIN_S = 0.5
 
 
@@ -143,7 +142,7 @@ class KafkaSide:
         tuning = LightTuning(
             acks=settings.acks,
             linger_ms=settings.linger_ms,
-            queue_records=_QUEUE_RECORDS,
+            queue_records=settings.queue_records,
             delivery_timeout_ms=settings.delivery_timeout_ms,
         )
         return LightWriter(self._connection.client, tuning=tuning)

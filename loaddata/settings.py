@@ -167,6 +167,12 @@ class LoadSettings(Group):
         1, "1: a report is in the log of one Kafka broker; 0: it was sent. One that is lost is written again."
     )
     linger_ms: int = setting(20, "How long a report may wait for others to share a request with.", ge=0, le=1_000)
+    queue_records: int = setting(
+        256,
+        "Reports and tombstones that may wait for Kafka; beyond it the oldest is dropped, and counted.",
+        ge=8,
+        le=100_000,
+    )
     delivery_timeout_ms: int = setting(
         5_000, "A report that Kafka has not taken by then is given up: a newer one follows.", ge=1_001, le=300_000
     )

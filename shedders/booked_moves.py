@@ -183,9 +183,13 @@ class BookedMoves:
         if owner is not None and move.destination not in (None, owner):
             return Ended(move.bundle, "elsewhere", f"{owner} owns it, not {move.destination}")
         if owner is not None:
-            self._bundles[move.bundle] = now_s
-            self._brokers |= dict.fromkeys((move.source, owner), now_s)
-            self._since[move.bundle] = now_s
+            # It may have arrived long before this look. A later time than the true one would have the brokers report too early.
+            age_s = cluster.recent.bundles.get(move.bundle, 0.0)
+            at_s = max(self._since[move.bundle], now_s - age_s)
+            self._bundles[move.bundle] = at_s
+            for name in (move.source, owner):
+                self._brokers[name] = max(self._brokers.get(name, at_s), at_s)
+            self._since[move.bundle] = at_s
             return replace(move, destination=owner, arrived=True)
         if now_s - self._since[move.bundle] >= self._expire_s:
             return Ended(move.bundle, "expired", f"not moved within {self._expire_s:.0f} s")

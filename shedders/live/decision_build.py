@@ -209,7 +209,7 @@ def place_record(
     homeless = sum(one.broker is None for one in placed)
     label = Label.FAILURE if homeless else Label.SUCCESS
     reason = Reason.NO_BROKERS if homeless else Reason.UNKNOWN
-    why = f"{len(placed)} to be placed, for {homeless} of them no broker was found"
+    why = f"{len(placed) - homeless} placed" + (f"; for {homeless} no broker was found" if homeless else "")
     found = _Found(label.value, reason.value, why, brokers=cluster.brokers, placed=placed, executed=executed)
     return _Draft(occasion, Subject.PLACE, bounds, None).record(found)
 

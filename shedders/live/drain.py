@@ -74,7 +74,11 @@ class Drains:
         self._receivers = Receivers(now.drain.ahead_max, now.drain.report_wait_s)
         self._running: dict[str, _Running] = {}
         self._steps = 0
-        self.bounds = RecordBounds()
+
+    @property
+    def bounds(self) -> RecordBounds:
+        """How large its records may be."""
+        return self._settings().record_bounds()
 
     def status(self) -> dict[str, Any]:
         """The drains under way, by broker."""

@@ -125,6 +125,8 @@ class Topics:
             found = decision()
             record = shed_record(told, found).model_copy(update={"memory": {"hits": number}})
             assert writer.write(record)
+        # A drain afterwards is no decision that anybody goes on from.
+        assert writer.write(shed_record(occasion(3, strategy="drain", settings={"drain": {}}), decision()))
         assert writer.close(20)
 
 

@@ -258,6 +258,13 @@ async def test_the_manager_is_switched_under_load_and_every_lookup_is_answered(c
         status = channel.status()["extensions"]["balancer"]
         assert status["placements"]["asked"] > 0
         assert status["failing"] == {}
+        found = [
+            one
+            for family in channel.metrics_registry.collect()
+            for one in family.samples
+            if one.name == "statechannel_assign_seconds_count" and one.value
+        ]
+        assert {one.labels["reason"] for one in found} >= {"modular", "least-resource-usage"}
     owners = await asyncio.to_thread(cluster.owners)
     assert None not in owners.values()
     assert set(owners) == set(bundles)

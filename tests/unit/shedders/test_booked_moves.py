@@ -117,6 +117,25 @@ def test_a_move_is_counted_once_both_reports_show_it() -> None:
     assert moves.recent(120.0) == RecentMoves({B: 15.0}, {"x": 15.0, "z": 15.0})
 
 
+def test_a_move_has_arrived_when_the_channel_says_so_not_when_it_is_looked_at() -> None:
+    """Looks are an interval apart: reports that were made between arrival and look show the move, and end its cooling down."""
+    cluster = small()
+    moves = BookedMoves(expire_s=60.0, keep_s=600.0)
+    moves.book(cluster, [move(B, "x", "z")], 100.0)
+    there = replace(owned(cluster, B, "z"), recent=RecentMoves({B: 50.0}, {"x": 50.0, "z": 50.0}))
+    for broker in ("x", "z"):
+        there = reported(there, broker, load_age_s=40.0)
+    assert [one.how for one in moves.acknowledge(there, 155.0)] == ["counted"]
+    assert moves.recent(155.0) == RecentMoves({B: 50.0}, {"x": 50.0, "z": 50.0})
+    moves.book(cluster, [move(B, "x", "z")], 200.0)
+    moves.acknowledge(there, 210.0)
+    assert moves.recent(210.0).bundles == {B: 10.0}, "what is told of a move before it was booked is of another one"
+    moves.book(small(), [move(A, "x", "z")], 200.0)
+    older = replace(owned(there, A, "z"), recent=RecentMoves({A: 9.0}, {"x": 5.0, "z": 5.0}))
+    moves.acknowledge(older, 212.0)
+    assert moves.recent(212.0).brokers == {"x": 9.0, "z": 9.0}
+
+
 def test_a_bundle_in_flight_has_not_arrived() -> None:
     moves = booked()
     flying = owned(small(), B, "z")

@@ -73,7 +73,7 @@ class Leader:
         self.policies = Policies(cordons={"b1": "drain"}) if policies is None else policies
         self.written: list[Any] = []
         self.ended: list[tuple[str, str]] = []
-        configured = BalancerSettings(drain=settings)
+        configured = BalancerSettings(drain=settings, record_bytes=20_000)
         chosen = choose(configured)
         shed: Any = SimpleNamespace(shed=lambda result, reason, _: self.ended.append((result, reason)))
         ports = Ports(
@@ -88,6 +88,7 @@ class Leader:
             clocks=LiveClocks(),
         )
         self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible")
+        assert self.drains.bounds.record_bytes == 20_000
         self.checks = Checks(ports)
         self.asks = Asks(None, None, self.drains, self.checks)  # type: ignore[arg-type]
 
