@@ -9,6 +9,7 @@ from pydantic import Field
 
 from shedders.booked_moves import Booked
 from shedders.cluster import Cluster
+from shedders.exchanges import together
 from shedders.moved import traffic_of
 from shedders.plan import Left, Move
 from shedders.strategy import StrategySettings
@@ -69,7 +70,7 @@ def admit(cluster: Cluster, moves: Sequence[Move], on_the_way: Sequence[Booked],
     )
     going: list[Move] = []
     left: list[Left] = []
-    for group in _together(moves):
+    for group in together(moves):
         need = sum(shares.of_bundle(cluster, move.bundle) for move in group)
         alone = not going and not on_the_way
         if len(group) <= moves_left and (need <= load_left or alone):
@@ -105,17 +106,3 @@ class _Shares:
             return 0.0
         traffic = traffic_of(bundle)
         return self.of(traffic.msg_throughput, traffic.msg_rate)
-
-
-def _together(moves: Sequence[Move]) -> list[list[Move]]:
-    """The moves one by one, but all of a pair of brokers that exchange bundles."""
-    swapping = {_pair(move) for move in moves if move.swap}
-    groups: dict[object, list[Move]] = {}
-    for number, move in enumerate(moves):
-        pair = _pair(move)
-        groups.setdefault(pair if pair in swapping else number, []).append(move)
-    return list(groups.values())
-
-
-def _pair(move: Move) -> frozenset[str | None]:
-    return frozenset((move.source, move.destination))

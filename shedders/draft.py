@@ -38,7 +38,7 @@ class Draft:
     """One decision in the making.
 
     Words for brokers left alone: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`. Words for bundles:
-    `in-flight`, `pinned`, `recently-moved`, `internal`, `excluded`, `bad-load`.
+    `in-flight`, `pinned`, `recently-moved`, `internal`, `excluded`, `secondhand`, `bad-load`.
 
     Args:
         weights: Where usage decides; None where only traffic does.
@@ -196,6 +196,7 @@ class Draft:
         return (
             self._few_rules
             and not bundle.in_flight
+            and not bundle.secondhand
             and bundle.name not in self.cluster.recent.bundles
             and not bundle.name.startswith(_SYSTEM)
             and is_sound(bundle.averages.short)
@@ -215,6 +216,8 @@ class Draft:
             self.leave(bundle.name, "internal", f"{namespace} belongs to one broker or to the system")
         elif namespace in policies.excluded and not self._settings.upstream:
             self.leave(bundle.name, "excluded", f"{namespace} is excluded")
+        elif bundle.secondhand:
+            self.leave(bundle.name, "secondhand", f"{bundle.owner} has not measured it yet since it came there")
         elif not is_sound(bundle.averages.short):
             self.leave(bundle.name, "bad-load", f"its short-term averages are {bundle.averages.short}")
         else:
@@ -231,6 +234,8 @@ def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
     sizes: list[float] = []
     rates: list[float] = []
     for bundle in bundles:
+        if bundle.secondhand:
+            continue
         average = bundle.averages.short
         size_in, size_out = average.msg_throughput_in, average.msg_throughput_out
         rate_in, rate_out = average.msg_rate_in, average.msg_rate_out

@@ -15,6 +15,7 @@ from shedders.booked_moves import Booked, adjusted, arrived, on_the_way
 from shedders.cluster import Cluster
 from shedders.cuts import children
 from shedders.errors import StrategyFailedError
+from shedders.exchanges import together
 from shedders.moved import EVERY_S, after_moves, after_splits
 from shedders.placing import Pipeline
 from shedders.plan import Move, Placed, Plan, SplitPlan
@@ -22,6 +23,7 @@ from shedders.registry import SheddingMaker
 from shedders.split_settings import SplitSettings
 from shedders.split_when import SplitWhen
 from shedders.strategy import SplitAlgorithm
+from shedders.takers import Takers, told
 from statechannel.errors import StateChannelError
 
 
@@ -105,7 +107,8 @@ def decide(
     if both:
         # It sheds and places: what it has just planned is what it places by.
         pipeline.memory = kept
-    checked, placed = _with_destinations(cluster, plan.moves, pipeline, going)
+    takers = Takers(seen, pipeline.settings.taker_max_age_s, plan.scores)
+    checked, placed = _with_destinations(cluster, plan.moves, pipeline, going, takers)
     pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
     return Decision(cluster, booked, plan, checked, placed, pipeline.memory if both else kept, pipeline.memory)
 
@@ -248,13 +251,14 @@ def nonsense(cluster: Cluster, plan: Plan) -> str | None:
 
 
 def _with_destinations(
-    cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]]
+    cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]], takers: Takers
 ) -> tuple[Sequence[Checked], Sequence[Placed]]:
     """Let the filters refuse, and the placement choose, each move counted for those after it."""
     if not moves:
         return [], []
-    _, refused = pipeline.permitted(cluster, moves, going)
-    faults = {one.name: f"{one.reason}: {one.why}" for one in refused}
+    faults = _blind(moves, takers)
+    _, refused = pipeline.permitted(cluster, [move for move in moves if move.bundle not in faults], going)
+    faults |= {one.name: f"{one.reason}: {one.why}" for one in refused}
     found: list[Checked] = []
     placed: list[Placed] = []
     for move in moves:
@@ -264,22 +268,46 @@ def _with_destinations(
         elif move.destination is not None:
             one = Checked(move, move.destination)
         else:
-            # Upstream's placement may choose the source again, and then nothing moves.
-            among = (
-                None if pipeline.settings.upstream else [name for name in cluster.broker_names if name != move.source]
-            )
-            answer = pipeline.place(cluster, cluster.bundles[move.bundle], going, among)
-            placed.append(answer)
-            one = _placed(move, answer)
+            one = _chosen(cluster, move, pipeline, going, takers, placed)
         if one.move.destination is not None:
             going.setdefault(one.move.destination, []).append(move.bundle)
+            takers.book(cluster.bundles[move.bundle], move.source, one.move.destination)
         found.append(one)
     return found, placed
 
 
-def _placed(move: Move, answer: Placed) -> Checked:
+def _blind(moves: Sequence[Move], takers: Takers) -> dict[str, str]:
+    """Moves to brokers whose load nobody knows, by bundle; what is exchanged goes together or not at all."""
+    found: dict[str, str] = {}
+    for group in together(moves):
+        for move in group:
+            fault = None if move.destination is None else takers.unknown(move.destination)
+            if fault is not None:
+                found |= {one.bundle: f"no-usable-report: {move.destination}: {fault}" for one in group}
+                break
+    return found
+
+
+def _chosen(
+    cluster: Cluster,
+    move: Move,
+    pipeline: Pipeline,
+    going: dict[str, list[str]],
+    takers: Takers,
+    placed: list[Placed],
+) -> Checked:
+    """Have the placement choose for a move that the strategy left open."""
+    bundle = cluster.bundles[move.bundle]
+    among, faults = takers.open_to(bundle, move.source)
+    if not among:
+        return Checked(move, None, f"no-taker: {told(faults)}")
+    # Upstream's placement is asked about everybody, and may choose the source again; then nothing moves.
+    answer = pipeline.place(cluster, bundle, going, None if pipeline.settings.upstream else among)
+    placed.append(answer)
     if answer.broker is None:
         return Checked(move, None, answer.why)
     if answer.broker == move.source:
         return Checked(move, None, f"the placement would put it back: {answer.why}")
+    if answer.broker in faults:
+        return Checked(move, None, f"no-taker: the placement chose {answer.broker}: {faults[answer.broker]}")
     return Checked(replace(move, destination=answer.broker), None)

@@ -138,6 +138,9 @@ class BundlePart(Part):
     topics: list[TopicPart] = Field([], description="Its topics, where they are known.")
     non_persistent: bool = Field(False, description="It holds a non-persistent topic.")
     estimated: bool = Field(False, description="Just split off; its figures are reckoned from its parent's.")
+    secondhand: bool = Field(
+        False, description="Its averages are not its owner's since it came there: only placements go by them."
+    )
 
 
 class IsolationPart(Part):

@@ -126,6 +126,7 @@ def _bundle(name: str, part: BundlePart) -> Bundle:
         tuple(map(_topic, part.topics)) if part.topics else (),
         part.non_persistent,
         part.estimated,
+        part.secondhand,
     )
 
 
@@ -198,6 +199,7 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
         "topics": [_slots(one) for one in bundle.topics],
         "non_persistent": bundle.non_persistent,
         "estimated": bundle.estimated,
+        "secondhand": bundle.secondhand,
     }
 
 

@@ -333,12 +333,13 @@ class _Cycle:
             f"{source.name} has load {source.load:.3f}, {taker.name} {taker.load:.3f}: "
             f"{found.net:.0f} of the {target:.0f} B/s go that would even them out"
         )
-        for one in found.back:
-            swapped = f"comes back for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
-            self._moves.append(Move(one.bundle.name, taker.name, source.name, reason, one.load, swapped, swap=True))
+        # As they are made: what is too heavy first, and then what comes back for it.
         to = taker.name if self._settings.transfer else None
         for one in found.going:
             self._moves.append(Move(one.bundle.name, source.name, to, reason, one.load, why))
+        for one in found.back:
+            swapped = f"comes back for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
+            self._moves.append(Move(one.bundle.name, taker.name, source.name, reason, one.load, swapped, swap=True))
 
     def _answer(self, label: Label, reason: Reason, why: str) -> Plan:
         moved = {move.bundle for move in self._moves}

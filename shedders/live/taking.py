@@ -20,7 +20,7 @@ from loaddata.service import LoadSeen, TopSeen
 from loaddata.table_view import Arrival, Fate, LoadRecord, TableView, decoder
 from shedders.cluster import IsolationPolicy, Policies
 from shedders.live.choice import Choice, parts_of
-from shedders.live.cluster_now import Known, cluster_now, why_left_alone
+from shedders.live.cluster_now import Known, cluster_now, under_way, why_left_alone
 from shedders.live.trail import RecentTrail
 from shedders.snapshot import BookedPart, BundlePart, ByStrategy, Snapshot
 from shedders.snapshot_cluster import with_cluster
@@ -217,11 +217,9 @@ def _state(bundle: BundleSeen) -> Any:
 
 
 def _booked(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[BookedPart]:
-    """Bundles on their way from one broker to another one: their load counts where it will be."""
-    for one in bundles:
-        goes = one.state == State.RELEASING and one.owner is not None and one.destination in cluster.brokers
-        if goes and one.owner is not None:
-            yield BookedPart(bundle=one.bundle, source=one.owner, destination=one.destination)
+    """What a leader that takes over books; its cargo is reckoned from the figures of the snapshot."""
+    for one in under_way(bundles, cluster):
+        yield BookedPart(bundle=one.bundle, source=one.source, destination=one.destination)
 
 
 def _memory(decision: DecisionRecord | None, remarks: list[str]) -> dict[str, dict[str, Any]]:
