@@ -266,17 +266,7 @@ class Balancer:
         return None if cluster.safe is None else ("safe-mode", cluster.safe)
 
     def _forbidden(self) -> tuple[str, str] | None:
-        """Why nothing is to be moved: a stable word and a sentence. Asked again when the turn of a move comes."""
-        standing, unusable = self._ports.standing(), self._ports.unusable()
-        if standing is None:
-            return "policies-unread", "the policies have not been read to their end yet"
-        if unusable is not None:
-            return "impossible-policies", unusable
-        if not self._settings().balancing:
-            return "shedding-off", "extensions.balancer.balancing is false on this broker"
-        if not standing.shedding_on:
-            return "shedding-off", standing.shedding_why
-        return None
+        return forbidden(self._ports, self._settings())
 
     def _skip(self, occasion: Occasion, hindrance: tuple[str, str], cluster: Cluster) -> None:
         self._tell(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self.bounds))
@@ -382,3 +372,17 @@ class Balancer:
         self.newest = record
         self._ports.write(record)
         self._ports.metrics.decided(record, scores)
+
+
+def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | None:
+    """Why nothing is to be moved: a stable word and a sentence. Asked again when the turn of a move comes."""
+    standing, unusable = ports.standing(), ports.unusable()
+    if standing is None:
+        return "policies-unread", "the policies have not been read to their end yet"
+    if unusable is not None:
+        return "impossible-policies", unusable
+    if not settings.balancing:
+        return "shedding-off", "extensions.balancer.balancing is false on this broker"
+    if not standing.shedding_on:
+        return "shedding-off", standing.shedding_why
+    return None

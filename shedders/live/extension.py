@@ -23,7 +23,7 @@ from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.cluster import Cluster, Policies
 from shedders.live.asks import Asks
-from shedders.live.balancer import Balancer, Ports
+from shedders.live.balancer import SHED, Balancer, Ports
 from shedders.live.checks import Checks
 from shedders.live.chosen import MODULAR
 from shedders.live.clocks import LiveClocks
@@ -343,6 +343,8 @@ class BalancerExtension:
         self._trail.changed(change, self._clocks.mono_s())
         if change.state in (State.ASSIGNING, State.ASSIGNED):
             self._placement.assigned(change.bundle, change.to if change.state is State.ASSIGNED else None)
+        if change.from_ is not None and change.state is State.RELEASING and (change.reason or "").startswith(SHED):
+            self._placement.shed(change.bundle, change.from_)
         if self._renewal is not None:
             self._renewal.changed(change)
         if self._balancer is not None:

@@ -10,11 +10,12 @@ import pytest
 
 from loaddata.broker_load import ResourceWeights
 from loaddata.report_record import Kind
-from shedders.cluster import IsolationPolicy, Policies
+from shedders.cluster import Broker, Cluster, IsolationPolicy, Policies
 from shedders.live import extension
 from shedders.live.chosen import choose, laid_down
 from shedders.live.decision_record import Inputs
 from shedders.live.extension import BalancerExtension, make
+from shedders.live.placement import Surroundings
 from shedders.live.policy_standing import Standing
 from shedders.live.renewal import Renewal
 from shedders.live.settings import BalancerSettings
@@ -377,3 +378,12 @@ def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
     assert told == []
     assert made(shedding="avg")._in_force.cool_down_s() is None
     assert made()._in_force.cool_down_s() == 180
+
+
+@pytest.mark.parametrize(("reason", "chosen"), [("balancer, decision 01X: too much", "b2"), ("an operator", "b1"), (None, "b1")])
+def test_what_the_balancer_lets_go_does_not_come_back(reason: str | None, chosen: str) -> None:
+    found = made()
+    brokers = {name: Broker(name) for name in ("b1", "b2")}
+    found._placement.surroundings = lambda: Surroundings(Cluster(brokers, {}))
+    found._changed(Change(0, 1, 1, "t/n/0x00000000_0x10000000", State.RELEASING, 2, "b1", None, "b1", "i", reason=reason))
+    assert found._placement.choose("t/n/0x00000000_0x10000000", ["b1", "b2"], {}) == chosen
