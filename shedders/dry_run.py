@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shedders.booked_moves import Booked, adjusted, arrived, on_the_way
+from shedders.budget import NO_RULES, Rules, allowed
 from shedders.cluster import Cluster
 from shedders.cuts import children
 from shedders.errors import StrategyFailedError
@@ -120,17 +121,40 @@ def run_cycles(
     pipeline: Pipeline,
     *,
     booked: Sequence[Booked] = (),
+    rules: Rules = NO_RULES,
     cycles: int = 1,
     every_s: float = EVERY_S,
 ) -> Iterator[Decision]:
-    """Decide again and again: memory is carried on, and each decision's moves are made before the next (`after_moves`)."""
+    """Decide again and again: memory is carried on, and each decision's moves are made before the next (`after_moves`).
+
+    Args:
+        rules: What does not set out under them is refused. While nothing is shed at all nothing is remembered either, as the
+            balancer does not ask its strategy then.
+    """
     for _ in range(cycles):
-        decision = decide(cluster, shedding, memory, pipeline, booked=booked)
+        decision = carried_out(decide(cluster, shedding, memory, pipeline, booked=booked), rules)
+        if rules.off is not None:
+            decision = replace(decision, memory=memory)
         yield decision
         memory = decision.memory
         cluster = decision.after(every_s)
         # By then the reports count what was on its way.
         booked = ()
+
+
+def carried_out(decision: Decision, rules: Rules) -> Decision:
+    """A decision with what does not set out refused, by the function by which the balancer carries it out."""
+    left = allowed(decision.cluster, decision.moves, decision.booked, rules).left
+    if not left:
+        return decision
+    faults = {one.name: f"{one.reason}: {one.why}" for one in left}
+    checked = [
+        one
+        if one.refused is not None or one.move.bundle not in faults
+        else replace(one, move=replace(one.move, destination=None), refused=faults[one.move.bundle])
+        for one in decision.checked
+    ]
+    return replace(decision, checked=checked)
 
 
 def place_all(

@@ -25,6 +25,9 @@ SKIP_REASONS = {
 }
 """What upstream calls the reason why a broker is left out; the first that applies is the cycle's."""
 
+HITS_MAX = 2**31 - 1
+"""Upstream counts in an int."""
+
 _PAIR = 2
 
 
@@ -161,7 +164,9 @@ class TransferShedder:
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         """Decide once; remembers how often in a row the condition was met (`hits`)."""
         found = memory.get("hits", 0)
-        hits = found if type(found) is int and found >= 0 else 0
+        # More than what is needed means no more; what no counter could come to must not stop the reckoning.
+        most = HITS_MAX if self.settings.upstream else self.settings.hit_threshold
+        hits = min(found, most) if type(found) is int and found >= 0 else 0
         if cluster.safe is not None:
             kept = dict(memory) if self.settings.upstream else {"hits": 0}
             return Plan(

@@ -15,6 +15,7 @@ import structlog
 from ulid import ULID
 
 from shedders.booked_moves import BookedMoves
+from shedders.budget import Rules
 from shedders.errors import StrategyFailedError
 from shedders.exchanges import in_turn
 from shedders.live.cluster_now import Kept, Known, cluster_now, under_way, why_left_alone
@@ -229,7 +230,7 @@ class Balancer:
             decision = await asyncio.to_thread(balance.question(cluster, chosen))
         except StrategyFailedError as error:
             _log.error("strategy-failed", error=str(error))
-            self._skip(occasion(), ("strategy-failed", str(error)), cluster)
+            self._skip(occasion(), ("strategy-failed", f"{error}{self._begin_anew(lead)}"), cluster)
             return
         except Exception as error:
             self._skip(occasion(), ("internal-error", f"a bug in the balancer: {error!r}"), cluster)
@@ -241,6 +242,12 @@ class Balancer:
             self._skip(occasion(), hindrance, cluster)
             return
         self._carry_out(lead, occasion(), cluster, chosen, decision)
+
+    def _begin_anew(self, lead: _Lead) -> str:
+        """Drop what a strategy remembers that has failed: it may be why, and then no leader would ever get over it."""
+        remembered = any(lead.balance.memory.values())
+        lead.balance.memory = {}
+        return "; what it remembered is dropped, the next decision begins without" if remembered else ""
 
     def _leads(self, lead: _Lead) -> bool:
         return self._ports.channel.term == lead.term
@@ -276,9 +283,8 @@ class Balancer:
         before = len(balance.booked)
         standing = self._ports.standing()
         only_unload = standing is not None and standing.unload_mode == "unload"
-        admitted, moves = balance.commit(
-            cluster, chosen, decision, settings.budget, self._ports.clocks.mono_s(), only_unload=only_unload
-        )
+        rules = Rules(settings.budget, only_unload)
+        admitted, moves = balance.commit(cluster, chosen, decision, rules, self._ports.clocks.mono_s())
         chosen.share()
         movers.at_once, movers.timeout_s = settings.moves_at_once, settings.move_timeout_s
         executed: dict[str, Executed] = {}

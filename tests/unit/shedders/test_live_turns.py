@@ -238,3 +238,29 @@ def test_what_is_booked_already_is_not_adopted_again() -> None:
     found.book(cluster, [move(key(0), "b1", "b2")], 1.0)
     found.adopt([replace(found.moves[0], destination="b3")], 2.0)
     assert [one.destination for one in found.moves] == ["b2"]
+
+
+# --- what a strategy remembers ----------------------------------------------------------------------------------------
+
+
+async def test_a_memory_that_makes_its_strategy_fail_is_dropped_and_that_is_said(world: World) -> None:
+    def plan(cluster: Any, memory: Any) -> list[Any]:
+        if memory.get("decisions", 0) >= 2:
+            raise OverflowError("int too large to convert to float")
+        return []
+
+    world.plan = plan
+    for _ in range(5):
+        await world.cycle()
+    assert [one.skipped for one in world.decisions] == [None, None, "strategy-failed", None, None]
+    assert world.decisions[2].why.endswith("; what it remembered is dropped, the next decision begins without")
+    assert world.decisions[3].memory == {"decisions": 1}
+
+
+async def test_nothing_is_said_of_a_memory_that_there_is_not(world: World) -> None:
+    def plan(cluster: Any, memory: Any) -> list[Any]:
+        raise ValueError("no")
+
+    world.plan = plan
+    await world.cycle()
+    assert "remembered" not in world.decisions[0].why
