@@ -18,11 +18,11 @@ from shedders.live.policy_topic import PolicyTopics, policy_topic_exists, read_b
 from shedders.live.settings import NAME, BalancerSettings, configured
 from shedders.live.taking import Accepted, Gathered, snapshot_taken
 from shedders.snapshot_file import parse_snapshot, snapshot_bytes
-from statechannel.core.states import State
 from statechannel.cli.channel_view import read_channel
 from statechannel.cli.kafka_wait import naming_address, told_if_slow
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.picture import BrokerSeen, BundleSeen
+from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics

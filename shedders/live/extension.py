@@ -173,6 +173,9 @@ class BalancerExtension:
 
     async def start(self, channel: StateChannel) -> None:
         """See the port."""
+        # Bundles as the channel has them take longest to be made the first time. No placement can need them yet: without
+        # `_channel` nothing is known. In a thread, as the loop has heartbeats to keep.
+        await asyncio.to_thread(self._kept.update, channel.picture().bundles)
         self._channel = channel
         self._loop_thread = threading.get_ident()
         client, topics = channel.access
@@ -230,7 +233,6 @@ class BalancerExtension:
         return DecisionTopics(channel, decision_lags=lags)
 
     def _begin(self, channel: StateChannel) -> None:
-        self._kept.update(channel.picture().bundles)  # the first picture takes longest: better now than in a placement
         self._metrics = metrics = BalancerMetrics(
             channel.settings.channel.name,
             channel.identity.broker,
