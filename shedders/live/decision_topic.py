@@ -1,7 +1,7 @@
 """The topic `NAME-decisions`: made and checked, written without ever holding up the balancer, read from a time or an offset.
 
 One partition, policy delete, the log's own time. What is lost is counted, and missed by people; decisions are made from the
-channel and the load topics. All that is taken from here is what a strategy remembers, by a new leader: without it counts begin anew.
+channel and the load topics. A new leader takes from here what a strategy remembers, and nothing else: without it counts begin anew.
 """
 
 from __future__ import annotations

@@ -485,22 +485,12 @@ def test_accepted_records_are_those_about_bundles(topics: Cluster) -> None:
 
 
 def test_what_stands_around_the_strategies_is_in_it(take: Callable[..., Snapshot]) -> None:
-    usual = take(standing=None).balancing
-    assert (usual.budget, usual.unload_mode, usual.shedding_off) == (
-        BudgetPart(moves=BudgetSettings().moves, load_percent=BudgetSettings().load_percent),
-        "transfer",
-        None,
-    )
-    other = take(
-        standing=Standing(unload_mode="unload", shedding_on=False, shedding_why="sale"), budget=BudgetSettings(moves=7)
-    ).balancing
-    assert other == BalancingPart(
-        budget=BudgetPart(moves=7, load_percent=usual.budget.load_percent if usual.budget else 0),
-        unload_mode="unload",
-        shedding_off="sale",
-    )
-    off = take(standing=None, balancing=False).balancing
-    assert off.shedding_off == "extensions.balancer.balancing is false"
+    assert take(standing=None).balancing == BalancingPart(budget=BudgetPart(moves=100, load_percent=20.0))
+    off = Standing(unload_mode="unload", shedding_on=False, shedding_why="sale")
+    found = take(standing=off, budget=BudgetSettings(moves=7)).balancing
+    assert (found.budget, found.unload_mode) == (BudgetPart(moves=7, load_percent=20.0), "unload")
+    assert found.shedding_off == "sale"
+    assert take(standing=None, balancing=False).balancing.shedding_off == "extensions.balancer.balancing is false"
 
 
 def test_the_budget_of_the_newest_decision_stands_over_the_commands(take: Callable[..., Snapshot]) -> None:
