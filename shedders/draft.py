@@ -220,7 +220,11 @@ class Draft:
         elif namespace in policies.excluded and not self._settings.upstream:
             self.leave(bundle.name, "excluded", f"{namespace} is excluded")
         elif bundle.secondhand:
-            self.leave(bundle.name, "secondhand", f"{bundle.owner} has not measured it yet since it came there")
+            self.leave(
+                bundle.name,
+                "secondhand",
+                f"{bundle.owner} has not measured it yet since it came there, or since something else came or went",
+            )
         elif not is_sound(bundle.averages.short):
             self.leave(bundle.name, "bad-load", f"its short-term averages are {bundle.averages.short}")
         else:

@@ -236,6 +236,8 @@ class Bundles:
             return f"moved {seconds(age_s)} ago, stays put for {seconds(self._settings.grace_s)}"
         if word == "bad-load" and stats is not None:
             return f"traffic {stats.msg_throughput_in} in, {stats.msg_throughput_out} out cannot be"
+        if word == "no-stats" and bundle.secondhand:
+            return f"{bundle.owner} has not measured it yet since it came there, or since something else came or went"
         return {
             "in-flight": "it is on its way or being split",
             "excluded": f"{bundle.namespace} is never shed",
