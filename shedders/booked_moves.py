@@ -112,6 +112,9 @@ class BookedMoves:
     def __len__(self) -> int:
         return len(self._moves)
 
+    def __contains__(self, bundle: object) -> bool:
+        return bundle in self._moves
+
     def bounds(self, *, expire_s: float, keep_s: float) -> None:
         """Other times from now on."""
         self._expire_s = expire_s
@@ -139,6 +142,13 @@ class BookedMoves:
             self._since[move.bundle] = now_s
             found.append(move)
         return found
+
+    def adopt(self, moves: Iterable[Booked], now_s: float) -> None:
+        """Count what others have begun and what is still on its way: a new leader does at first."""
+        for move in moves:
+            if move.bundle not in self._moves:
+                self._moves[move.bundle] = move
+                self._since[move.bundle] = now_s
 
     def cancel(self, bundle: str, why: str) -> Ended | None:
         """Take back a move that failed; None if it is not booked."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from shedders.booked_moves import Booked
 from shedders.cluster import Cluster
+from shedders.exchanges import together
 from shedders.moved import traffic_of
 from shedders.plan import Left, Move
 from shedders.strategy import StrategySettings
@@ -25,6 +26,24 @@ class BudgetSettings(StrategySettings):
         description="So much of the cluster's traffic may be on its way at once, in percent of its bytes or of its messages, "
         "whichever is more. A single move may be larger, but then it goes alone.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What stands around the strategies when their plans are carried out.
+
+    Attributes:
+        budget: How much may be on its way at once; None: all that is planned.
+        only_unload: Bundles are let go without naming a destination.
+        off: Why nothing is shed at all; None while it is.
+    """
+
+    budget: BudgetSettings | None = None
+    only_unload: bool = False
+    off: str | None = None
+
+
+NO_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +64,28 @@ class Admitted:
     """The part of a plan that the budget allows.
 
     Attributes:
-        left: What has to wait, with the reason `budget`.
+        left: What has to wait, with the reason `budget`, or does not set out at all: `unload-mode`, `shedding-off`.
         budget: What is left after these moves.
     """
 
     moves: Sequence[Move]
     left: Sequence[Left]
     budget: Budget
+
+
+def allowed(cluster: Cluster, moves: Sequence[Move], on_the_way: Sequence[Booked], rules: Rules) -> Admitted:
+    """The moves of a plan that set out under the rules; the balancer and a dry run go by this."""
+    if rules.off is not None:
+        return Admitted([], [Left(move.bundle, "shedding-off", rules.off) for move in moves], Budget(0, 0.0))
+    swaps = [group for group in together(moves) if rules.only_unload and any(move.swap for move in group)]
+    why = "it is part of an exchange, and nothing can be exchanged without naming destinations"
+    halves = [Left(move.bundle, "unload-mode", why) for group in swaps for move in group]
+    out = {one.name for one in halves}
+    rest = [move for move in moves if move.bundle not in out]
+    if rules.budget is None:
+        return Admitted(rest, halves, Budget(len(rest), 100.0))
+    found = admit(cluster, rest, on_the_way, rules.budget)
+    return Admitted(found.moves, [*halves, *found.left], found.budget)
 
 
 def admit(cluster: Cluster, moves: Sequence[Move], on_the_way: Sequence[Booked], settings: BudgetSettings) -> Admitted:
@@ -69,7 +103,7 @@ def admit(cluster: Cluster, moves: Sequence[Move], on_the_way: Sequence[Booked],
     )
     going: list[Move] = []
     left: list[Left] = []
-    for group in _together(moves):
+    for group in together(moves):
         need = sum(shares.of_bundle(cluster, move.bundle) for move in group)
         alone = not going and not on_the_way
         if len(group) <= moves_left and (need <= load_left or alone):
@@ -105,17 +139,3 @@ class _Shares:
             return 0.0
         traffic = traffic_of(bundle)
         return self.of(traffic.msg_throughput, traffic.msg_rate)
-
-
-def _together(moves: Sequence[Move]) -> list[list[Move]]:
-    """The moves one by one, but all of a pair of brokers that exchange bundles."""
-    swapping = {_pair(move) for move in moves if move.swap}
-    groups: dict[object, list[Move]] = {}
-    for number, move in enumerate(moves):
-        pair = _pair(move)
-        groups.setdefault(pair if pair in swapping else number, []).append(move)
-    return list(groups.values())
-
-
-def _pair(move: Move) -> frozenset[str | None]:
-    return frozenset((move.source, move.destination))

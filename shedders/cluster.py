@@ -77,6 +77,8 @@ class Bundle:
         non_persistent: It holds a non-persistent topic.
         estimated: Its figures are reckoned from the bundle that it was split from (`shedders.offspring`); nobody has measured
             it yet.
+        secondhand: Its averages are not its owner's, measured since it came there: placements go by them, nothing is shed by
+            them.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Bundle:
     topics: Sequence[TopicLoad] = ()
     non_persistent: bool = False
     estimated: bool = False
+    secondhand: bool = False
 
     @property
     def namespace(self) -> str:

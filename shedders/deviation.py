@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from shedders.amounts import BYTES, MESSAGES, rate
 from shedders.cluster import Bundle, Cluster
 from shedders.draft import Draft, Measure, bytes_of, messages_of
 from shedders.leveling import CanTake, refused
@@ -91,11 +92,14 @@ class DeviationShedder:
         draft.stats.update(deviation_after=_finite(spread.deviation))
         for name in draft.loads:
             if name not in spread.looked_at:
-                why = f"{draft.scores[name]:.6g}, mean {spread.mean:.6g}, deviation {deviation:.6g}"
+                why = f"{self._told(draft.scores[name])}, mean {self._told(spread.mean)}, deviation {self._told(deviation)}"
                 draft.leave(name, "within-deviations", why)
         if spread.looked_at:
             return draft.plan(f"{len(spread.looked_at)} stand out, none could be relieved", Reason.NO_BUNDLES)
         return draft.plan("no broker stands out", Reason.HIT_COUNT)
+
+    def _told(self, value: float) -> str:
+        return rate(value, BYTES if self.settings.measure == "throughput" else MESSAGES)
 
     def _mended(self, draft: Draft, measure: Measure, spread: _Spread) -> None:
         excess = spread.mean * self.settings.min_excess_percent / 100
@@ -112,7 +116,9 @@ class DeviationShedder:
             receiver = self._give_one(draft, spread, waiting[top], barred)
             if receiver is None:
                 if top not in given:
-                    why = f"{spread.highest:.6g}, mean {spread.mean:.6g}; no bundle of it levels that out"
+                    why = (
+                        f"{self._told(spread.highest)}, mean {self._told(spread.mean)}; no bundle of it levels that out"
+                    )
                     draft.leave(top, "nothing-fits", why)
                 spread.drop_top()
                 continue
@@ -135,7 +141,10 @@ class DeviationShedder:
                     continue
                 tried += 1
                 if refused(self._can_take, bundle, name) is None:
-                    why = f"{top} has {highest:.6g}, mean {spread.mean:.6g}; this is {weight:.6g}, for {name} with {least:.6g}"
+                    why = (
+                        f"{top} has {self._told(highest)}, mean {self._told(spread.mean)}; this is {self._told(weight)}"
+                    )
+                    why = f"{why}, for {name} with {self._told(least)}"
                     destination = name if self.settings.transfer else None
                     draft.move(bundle, top, Reason.OVERLOADED, weight, why, destination)
                     spread.shift(top, name, weight, weight)
@@ -161,7 +170,9 @@ class DeviationShedder:
                 weight, name, bundle = waiting.pop()
                 if weight + least[0] < highest:
                     chosen.add(name)
-                    why = f"{top} has {highest:.6g}, mean {spread.mean:.6g}; this is {weight:.6g}"
+                    why = (
+                        f"{top} has {self._told(highest)}, mean {self._told(spread.mean)}; this is {self._told(weight)}"
+                    )
                     draft.move(bundle, top, Reason.OVERLOADED, weight, why)
                     spread.shift(top, least[1], weight, -weight)
                     break

@@ -10,6 +10,7 @@ from typing import Any
 
 from loaddata.broker_load import BrokerLoad, ResourceWeights
 from loaddata.bundle_load import MessageAverage
+from shedders.amounts import BYTES, MESSAGES, rate, seconds
 from shedders.cluster import Bundle, Cluster
 from shedders.leveling import CanTake, Need, Receivers, Weighed, level
 from shedders.plan import Label, Left, Move, Plan, Reason
@@ -38,7 +39,7 @@ class Draft:
     """One decision in the making.
 
     Words for brokers left alone: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`. Words for bundles:
-    `in-flight`, `pinned`, `recently-moved`, `internal`, `excluded`, `bad-load`.
+    `in-flight`, `pinned`, `recently-moved`, `internal`, `excluded`, `secondhand`, `bad-load`.
 
     Args:
         weights: Where usage decides; None where only traffic does.
@@ -135,15 +136,15 @@ class Draft:
             said: Where the broker stands, for people.
             most: No more bundles than this.
         """
-        unit = "bytes/s" if measure is bytes_of else "messages/s"
+        unit = BYTES if measure is bytes_of else MESSAGES
         chosen = level(self.weighed(need.source, measure), need, receivers, most) if receivers else []
         if not chosen:
             least = f"the least loaded has {receivers.least:.6g}" if receivers else "nobody takes any"
             last = f"; {receivers.refusal}" if receivers.refusal else ""
-            why = f"{said}; no bundle levels {need.traffic:.6g} {unit} out; {least}{last}"
+            why = f"{said}; no bundle levels {rate(need.traffic, unit)} out; {least}{last}"
             self.leave(need.source, "nothing-fits", why)
         for bundle, weight, receiver in chosen:
-            why = f"{said} and should give {need.traffic:.6g} {unit}; this is {weight:.6g}, for {receiver}"
+            why = f"{said} and should give {rate(need.traffic, unit)}; this is {rate(weight, unit)}, for {receiver}"
             destination = receiver if self._settings.transfer else None
             self.reckoned[bundle.name] = receiver
             self.move(bundle, need.source, reason, weight, why, destination)
@@ -196,6 +197,7 @@ class Draft:
         return (
             self._few_rules
             and not bundle.in_flight
+            and not bundle.secondhand
             and bundle.name not in self.cluster.recent.bundles
             and not bundle.name.startswith(_SYSTEM)
             and is_sound(bundle.averages.short)
@@ -210,11 +212,19 @@ class Draft:
         elif pin is not None:
             self.leave(bundle.name, "pinned", f"it is pinned to {pin}")
         elif age_s is not None and not age_s > self._settings.grace_s:
-            self.leave(bundle.name, "recently-moved", f"moved {age_s:.0f} s ago, grace {self._settings.grace_s:.0f} s")
+            self.leave(
+                bundle.name, "recently-moved", f"moved {seconds(age_s)} ago, grace {seconds(self._settings.grace_s)}"
+            )
         elif _is_internal(namespace):
             self.leave(bundle.name, "internal", f"{namespace} belongs to one broker or to the system")
         elif namespace in policies.excluded and not self._settings.upstream:
             self.leave(bundle.name, "excluded", f"{namespace} is excluded")
+        elif bundle.secondhand:
+            self.leave(
+                bundle.name,
+                "secondhand",
+                f"{bundle.owner} has not measured it yet since it came there, or since something else came or went",
+            )
         elif not is_sound(bundle.averages.short):
             self.leave(bundle.name, "bad-load", f"its short-term averages are {bundle.averages.short}")
         else:
@@ -231,6 +241,8 @@ def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
     sizes: list[float] = []
     rates: list[float] = []
     for bundle in bundles:
+        if bundle.secondhand:
+            continue
         average = bundle.averages.short
         size_in, size_out = average.msg_throughput_in, average.msg_throughput_out
         rate_in, rate_out = average.msg_rate_in, average.msg_rate_out

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shedders.booked_moves import Booked, adjusted, arrived, on_the_way
+from shedders.budget import NO_RULES, Rules, allowed
 from shedders.cluster import Cluster
 from shedders.cuts import children
 from shedders.errors import StrategyFailedError
+from shedders.exchanges import together
 from shedders.moved import EVERY_S, after_moves, after_splits
 from shedders.placing import Pipeline
 from shedders.plan import Move, Placed, Plan, SplitPlan
@@ -22,6 +24,7 @@ from shedders.registry import SheddingMaker
 from shedders.split_settings import SplitSettings
 from shedders.split_when import SplitWhen
 from shedders.strategy import SplitAlgorithm
+from shedders.takers import Takers, told
 from statechannel.errors import StateChannelError
 
 
@@ -105,7 +108,8 @@ def decide(
     if both:
         # It sheds and places: what it has just planned is what it places by.
         pipeline.memory = kept
-    checked, placed = _with_destinations(cluster, plan.moves, pipeline, going)
+    takers = Takers(seen, pipeline.settings.taker_max_age_s, plan.scores)
+    checked, placed = _with_destinations(cluster, plan.moves, pipeline, going, takers)
     pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
     return Decision(cluster, booked, plan, checked, placed, pipeline.memory if both else kept, pipeline.memory)
 
@@ -117,17 +121,40 @@ def run_cycles(
     pipeline: Pipeline,
     *,
     booked: Sequence[Booked] = (),
+    rules: Rules = NO_RULES,
     cycles: int = 1,
     every_s: float = EVERY_S,
 ) -> Iterator[Decision]:
-    """Decide again and again: memory is carried on, and each decision's moves are made before the next (`after_moves`)."""
+    """Decide again and again: memory is carried on, and each decision's moves are made before the next (`after_moves`).
+
+    Args:
+        rules: What does not set out under them is refused. While nothing is shed at all nothing is remembered either, as the
+            balancer does not ask its strategy then.
+    """
     for _ in range(cycles):
-        decision = decide(cluster, shedding, memory, pipeline, booked=booked)
+        decision = carried_out(decide(cluster, shedding, memory, pipeline, booked=booked), rules)
+        if rules.off is not None:
+            decision = replace(decision, memory=memory)
         yield decision
         memory = decision.memory
         cluster = decision.after(every_s)
         # By then the reports count what was on its way.
         booked = ()
+
+
+def carried_out(decision: Decision, rules: Rules) -> Decision:
+    """A decision with what does not set out refused, by the function by which the balancer carries it out."""
+    left = allowed(decision.cluster, decision.moves, decision.booked, rules).left
+    if not left:
+        return decision
+    faults = {one.name: f"{one.reason}: {one.why}" for one in left}
+    checked = [
+        one
+        if one.refused is not None or one.move.bundle not in faults
+        else replace(one, move=replace(one.move, destination=None), refused=faults[one.move.bundle])
+        for one in decision.checked
+    ]
+    return replace(decision, checked=checked)
 
 
 def place_all(
@@ -248,13 +275,14 @@ def nonsense(cluster: Cluster, plan: Plan) -> str | None:
 
 
 def _with_destinations(
-    cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]]
+    cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]], takers: Takers
 ) -> tuple[Sequence[Checked], Sequence[Placed]]:
     """Let the filters refuse, and the placement choose, each move counted for those after it."""
     if not moves:
         return [], []
-    _, refused = pipeline.permitted(cluster, moves, going)
-    faults = {one.name: f"{one.reason}: {one.why}" for one in refused}
+    faults = _blind(moves, takers)
+    _, refused = pipeline.permitted(cluster, [move for move in moves if move.bundle not in faults], going)
+    faults |= {one.name: f"{one.reason}: {one.why}" for one in refused}
     found: list[Checked] = []
     placed: list[Placed] = []
     for move in moves:
@@ -264,22 +292,46 @@ def _with_destinations(
         elif move.destination is not None:
             one = Checked(move, move.destination)
         else:
-            # Upstream's placement may choose the source again, and then nothing moves.
-            among = (
-                None if pipeline.settings.upstream else [name for name in cluster.broker_names if name != move.source]
-            )
-            answer = pipeline.place(cluster, cluster.bundles[move.bundle], going, among)
-            placed.append(answer)
-            one = _placed(move, answer)
+            one = _chosen(cluster, move, pipeline, going, takers, placed)
         if one.move.destination is not None:
             going.setdefault(one.move.destination, []).append(move.bundle)
+            takers.book(cluster.bundles[move.bundle], move.source, one.move.destination)
         found.append(one)
     return found, placed
 
 
-def _placed(move: Move, answer: Placed) -> Checked:
+def _blind(moves: Sequence[Move], takers: Takers) -> dict[str, str]:
+    """Moves to brokers whose load nobody knows, by bundle; what is exchanged goes together or not at all."""
+    found: dict[str, str] = {}
+    for group in together(moves):
+        for move in group:
+            fault = None if move.destination is None else takers.unknown(move.destination)
+            if fault is not None:
+                found |= {one.bundle: f"no-usable-report: {move.destination}: {fault}" for one in group}
+                break
+    return found
+
+
+def _chosen(
+    cluster: Cluster,
+    move: Move,
+    pipeline: Pipeline,
+    going: dict[str, list[str]],
+    takers: Takers,
+    placed: list[Placed],
+) -> Checked:
+    """Have the placement choose for a move that the strategy left open."""
+    bundle = cluster.bundles[move.bundle]
+    among, faults = takers.open_to(bundle, move.source)
+    if not among:
+        return Checked(move, None, f"no-taker: {told(faults)}")
+    # Upstream's placement is asked about everybody, and may choose the source again; then nothing moves.
+    answer = pipeline.place(cluster, bundle, going, None if pipeline.settings.upstream else among)
+    placed.append(answer)
     if answer.broker is None:
         return Checked(move, None, answer.why)
     if answer.broker == move.source:
         return Checked(move, None, f"the placement would put it back: {answer.why}")
+    if answer.broker in faults:
+        return Checked(move, None, f"no-taker: the placement chose {answer.broker}: {faults[answer.broker]}")
     return Checked(replace(move, destination=answer.broker), None)

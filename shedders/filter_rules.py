@@ -45,6 +45,12 @@ class FilterSettings(StrategySettings):
         description="Only brokers with the fewest bundles of the namespace get another one; this ranks above load "
         "(loadBalancerDistributeBundlesEvenlyEnabled; upstream's older manager: true).",
     )
+    taker_max_age_s: float = Field(
+        default=1800.0,
+        gt=0,
+        description="A bundle that is shed goes to no broker whose report is older, in seconds, whatever the strategy says "
+        "(decision record 47); bundles that have no broker go by the strategy alone.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shedders.amounts import BYTES, MESSAGES, rate
 from shedders.cluster import Bundle, TopicLoad
 from shedders.readings import is_amount
 
@@ -43,9 +44,10 @@ def hot_topic(bundle: Bundle, reason: str, limits: Limits, worth_percent: float)
     most, name = max(loads, key=lambda one: (one[0], one[1]))
     rest = sum(load for load, other in loads if other != name)
     if most > limit and rest < limit * worth_percent / 100:
-        unit = "messages/s" if reason == "MsgRate" else "B/s"
+        unit = MESSAGES if reason == "MsgRate" else BYTES
+        others = rate(rest, unit)
         return (
-            f"topic {name} alone has {most:.0f} {unit}, the others together {rest:.0f}: only partitions make it smaller"
+            f"topic {name} alone has {rate(most, unit)}, the others together {others}: only partitions make it smaller"
         )
     return None
 

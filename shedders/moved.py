@@ -8,7 +8,7 @@ What a dry run of several cycles assumes (design/snapshot.md):
   another limit feels it in proportion. The moving averages move by the same share at once, as TransferShedder reckons.
 * A bundle that is split leaves its children on the same broker (`shedders.offspring`).
 * Then `every_s` passes: reports are renewed (their age at the next decision is the same), ages of recent moves grow, and what was
-  only estimated is measured.
+  only estimated or known second-hand is measured.
 * Each broker that gave or got names its top bundles anew: as many as the broker that named most of them, the lightest first.
 """
 
@@ -87,9 +87,9 @@ def after_splits(cluster: Cluster, splits: Iterable[SplitPlan], *, every_s: floa
 def _renewed(cluster: Cluster, moved: Iterable[str], touched: Iterable[str], every_s: float) -> Cluster:
     """Time passes, and everybody reports."""
     measured = {
-        name: replace(one, estimated=False)
+        name: replace(one, estimated=False, secondhand=False)
         for name, one in cluster.bundles.items()
-        if one.estimated and one.stats is not None
+        if (one.estimated and one.stats is not None) or one.secondhand
     }
     return replace(
         cluster,

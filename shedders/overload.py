@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from shedders.amounts import rate
 from shedders.cluster import Cluster
 from shedders.draft import Draft, Measure, bytes_of, messages_of
 from shedders.leveling import CanTake, Need, Receivers, greedy
@@ -88,7 +89,7 @@ class OverloadShedder:
 def _take(draft: Draft, name: str, part: float) -> None:
     need = draft.loads[name].msg_throughput * part
     for bundle, weight in greedy(draft.weighed(name, bytes_of), need):
-        why = f"{name} should give {need:.0f} bytes/s; this is {weight:.0f}"
+        why = f"{name} should give {rate(need)}; this is {rate(weight)}"
         draft.move(bundle, name, Reason.OVERLOADED, weight, why)
 
 

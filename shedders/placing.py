@@ -13,6 +13,7 @@ from typing import Any
 
 from shedders.cluster import Bundle, Cluster
 from shedders.errors import StrategyFailedError
+from shedders.exchanges import together
 from shedders.filter_rules import FilterSettings, summary
 from shedders.filters import CanTake, Filters
 from shedders.plan import Left, Move, Placed
@@ -112,7 +113,7 @@ class Pipeline:
         filters = Filters(cluster, self.settings, booked)
         kept: list[Move] = []
         left: list[Left] = []
-        for group in _together(moves):
+        for group in together(moves):
             faults: list[tuple[str, str] | None] = []
             for move in group:
                 faults.append(self._refused(filters, move))
@@ -154,13 +155,3 @@ class Pipeline:
             return None
         word, _, why = fault.partition(": ")
         return word, why
-
-
-def _together(moves: Sequence[Move]) -> list[list[Move]]:
-    """The moves one by one, but those of two brokers that exchange bundles in one group, at the first one's place."""
-    pairs = {frozenset((move.source, move.destination)) for move in moves if move.swap}
-    groups: dict[object, list[Move]] = {}
-    for place, move in enumerate(moves):
-        pair = frozenset((move.source, move.destination))
-        groups.setdefault(pair if pair in pairs else place, []).append(move)
-    return list(groups.values())

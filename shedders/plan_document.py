@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from shedders.cuts import children
 from shedders.dry_run import Checked, Decision, SplitDecision
 from shedders.plan import Left, Placed
+from shedders.snapshot import BalancingPart
 
 FORMAT = 1
 
@@ -46,7 +47,9 @@ class MovePart(DocumentPart):
     planned: str | None = Field(
         description="The destination that the strategy named; null: it left that to the placement."
     )
-    refused: str | None = Field(description="Why the bundle stays: the filter and its reason; null where it goes.")
+    refused: str | None = Field(
+        description="Why the bundle stays: the filter, or what else forbids it, and its reason; null where it goes."
+    )
     reason: str = Field(description="Upstream's reason.")
     load: Score = Field(description="Traffic that goes along, in the strategy's own measure.")
     swap: bool = Field(description="It is given back in exchange for others.")
@@ -87,6 +90,10 @@ class ShedPlan(DocumentPart):
     profile: str
     settings: dict[str, JsonValue] = Field(description="Every setting of the strategy as it was used.")
     filters: dict[str, JsonValue] = Field(description="Settings of the filters as they were used.")
+    balancing: BalancingPart = Field(
+        description="What stood around the strategy: what did not set out by it is refused with `budget`, `unload-mode` or "
+        "`shedding-off`. In unload mode a destination is what was reckoned with; nobody is told it."
+    )
     remarks: list[str] = Remarks
     every_s: float = Field(description="Seconds from one cycle to the next.")
     cycles: list[CyclePart]

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from loaddata.broker_load import BrokerLoad, ResourceWeights
 from loaddata.bundle_load import BundleStats, MessageAverage
+from shedders.amounts import seconds
 from shedders.cluster import Broker, Cluster
 from shedders.plan import Left, Reason
 from shedders.strategy import StrategySettings
@@ -149,7 +150,7 @@ def why_unreadable(
     if settings.upstream:
         return None
     if not broker.load_age_s <= settings.max_age_s:
-        return "outdated", f"its report is {broker.load_age_s:.0f} s old, more than {settings.max_age_s:.0f} s"
+        return "outdated", f"its report is {seconds(broker.load_age_s)} old, more than {seconds(settings.max_age_s)}"
     if broker.load_lapsed:
         return "lapsed", "its report is older than the last change of ownership of its bundles"
     if weights is not None and not _has_limit(load, weights):

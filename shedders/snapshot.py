@@ -138,6 +138,9 @@ class BundlePart(Part):
     topics: list[TopicPart] = Field([], description="Its topics, where they are known.")
     non_persistent: bool = Field(False, description="It holds a non-persistent topic.")
     estimated: bool = Field(False, description="Just split off; its figures are reckoned from its parent's.")
+    secondhand: bool = Field(
+        False, description="Its averages are not its owner's since it came there: only placements go by them."
+    )
 
 
 class IsolationPart(Part):
@@ -191,6 +194,23 @@ class BookedPart(Part):
     destination_knows: bool = Field(False, description="The destination's report counts it already.")
 
 
+class BudgetPart(Part):
+    """How much may be on its way at once (`shedders.budget`)."""
+
+    moves: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Bundles.")
+    load_percent: Annotated[float, Field(gt=0, le=100)] = Field(description="Percent of the cluster's traffic.")
+
+
+class BalancingPart(Part):
+    """What stands around the strategies when their plans are carried out."""
+
+    budget: BudgetPart | None = Field(None, description="null: all that is planned may set out.")
+    unload_mode: Literal["transfer", "unload"] = Field(
+        "transfer", description="unload: bundles are let go without naming a destination, and nothing is exchanged."
+    )
+    shedding_off: str | None = Field(None, description="Why nothing is shed; null while it is.")
+
+
 class StrategyNames(Part):
     """Strategies that are chosen; null leaves the choice to the profile."""
 
@@ -221,6 +241,7 @@ class Snapshot(Part):
     bundles: dict[Name, BundlePart] = Field(description="By key, tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.")
     gone: list[Name] = Field([], description="Brokers that are registered no more and own bundles until the repair.")
     booked: list[BookedPart] = Field([], description="Moves on their way, and those that the reports do not show yet.")
+    balancing: BalancingPart = BalancingPart()
     policies: PoliciesPart = PoliciesPart()
     recent: RecentPart = RecentPart()
     memory: ByStrategy = Field(ByStrategy(), description="What strategies remember from one decision to the next.")

@@ -15,6 +15,7 @@ from loaddata.broker_load import BrokerLoad
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
 from loaddata.usage import ResourceUsage
 from shedders.booked_moves import Booked
+from shedders.budget import BudgetSettings, Rules
 from shedders.bulk import uncollected
 from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.moved import Cargo, cargo_of
@@ -69,6 +70,13 @@ def booked_of(snapshot: Snapshot, cluster: Cluster) -> Sequence[Booked]:
         cluster: The snapshot's; what goes along is reckoned from it where the snapshot does not say.
     """
     return [_booked(one, cluster) for one in snapshot.booked]
+
+
+def rules_of(snapshot: Snapshot) -> Rules:
+    """What stands around the strategies."""
+    balancing = snapshot.balancing
+    budget = None if balancing.budget is None else BudgetSettings(**vars(balancing.budget))
+    return Rules(budget, balancing.unload_mode == "unload", balancing.shedding_off)
 
 
 def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booked] = ()) -> Snapshot:
@@ -126,6 +134,7 @@ def _bundle(name: str, part: BundlePart) -> Bundle:
         tuple(map(_topic, part.topics)) if part.topics else (),
         part.non_persistent,
         part.estimated,
+        part.secondhand,
     )
 
 
@@ -198,6 +207,7 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
         "topics": [_slots(one) for one in bundle.topics],
         "non_persistent": bundle.non_persistent,
         "estimated": bundle.estimated,
+        "secondhand": bundle.secondhand,
     }
 
 

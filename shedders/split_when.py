@@ -33,6 +33,7 @@ from typing import Any
 
 from loaddata.averages import is_sound as stats_sound
 from loaddata.bundle_load import BundleStats, MessageAverage
+from shedders.amounts import BYTES, MESSAGES, rate
 from shedders.cluster import Bundle, Cluster
 from shedders.cuts import CannotSplitError, children, ends
 from shedders.hot_topic import Limits, Lineage, hot_topic
@@ -240,8 +241,8 @@ class _Cycle:
             for reason, value, limit, unit in (
                 ("Topics", stats.topics, limits.topics, "topics"),
                 ("Sessions", stats.consumers + stats.producers, limits.sessions, "sessions"),
-                ("MsgRate", traffic.msg_rate_in + traffic.msg_rate_out, limits.msg_rate, "messages/s"),
-                ("Bandwidth", traffic.msg_throughput_in + traffic.msg_throughput_out, limits.throughput, "B/s"),
+                ("MsgRate", traffic.msg_rate_in + traffic.msg_rate_out, limits.msg_rate, MESSAGES),
+                ("Bandwidth", traffic.msg_throughput_in + traffic.msg_throughput_out, limits.throughput, BYTES),
             )
             if limit is not None and value > limit
         ]
@@ -249,7 +250,8 @@ class _Cycle:
             return None
         heat = max(value / max(limit, 1.0) for _, value, limit, _ in over)
         reason, value, limit, unit = over[0]
-        return _Over(bundle, reason, heat, f"{value:.0f} {unit}, at most {limit:.0f}")
+        most = rate(limit, unit) if unit == BYTES else f"{limit:.0f}"
+        return _Over(bundle, reason, heat, f"{rate(value, unit)}, at most {most}")
 
     def _in_vain(self, over: _Over) -> tuple[str, str] | None:
         """Why splitting would not help: one topic is the trouble."""

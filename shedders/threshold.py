@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from shedders.amounts import rate
 from shedders.cluster import Cluster
 from shedders.draft import Draft, Measure, bytes_of, messages_of
 from shedders.leveling import CanTake, Need, Receivers, greedy
@@ -232,12 +233,12 @@ class ThresholdShedder:
     def _take(self, draft: Draft, name: str, need: float, reason: Reason, *, needs_bundles: bool) -> None:
         floor = self.settings.min_unload_mib_per_s * MIB
         if need < floor:
-            draft.leave(name, "little-traffic", f"{need:.0f} bytes/s to give, less than {floor:.0f}")
+            draft.leave(name, "little-traffic", f"{rate(need)} to give, less than {rate(floor)}")
         elif needs_bundles and draft.size(name) <= 1:
             draft.leave(name, "sole-bundle", f"{draft.size(name)} bundles: nothing to spread")
         else:
             for bundle, weight in greedy(draft.weighed(name, bytes_of), need):
-                draft.move(bundle, name, reason, weight, f"{name} should give {need:.0f} bytes/s; this is {weight:.0f}")
+                draft.move(bundle, name, reason, weight, f"{name} should give {rate(need)}; this is {rate(weight)}")
 
 
 def _standing(usage: Usage, mean: Usage, threshold: float) -> str:

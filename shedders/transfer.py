@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from shedders.amounts import part_of, rate
 from shedders.cluster import Bundle, Cluster
 from shedders.plan import Label, Left, Move, Plan, Reason
 from shedders.readings import GraceSettings
@@ -24,6 +25,9 @@ SKIP_REASONS = {
     "no-limits": Reason.NO_LOAD_DATA,
 }
 """What upstream calls the reason why a broker is left out; the first that applies is the cycle's."""
+
+HITS_MAX = 2**31 - 1
+"""Upstream counts in an int."""
 
 _PAIR = 2
 
@@ -161,7 +165,9 @@ class TransferShedder:
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         """Decide once; remembers how often in a row the condition was met (`hits`)."""
         found = memory.get("hits", 0)
-        hits = found if type(found) is int and found >= 0 else 0
+        # More than what is needed means no more; what no counter could come to must not stop the reckoning.
+        most = HITS_MAX if self.settings.upstream else self.settings.hit_threshold
+        hits = min(found, most) if type(found) is int and found >= 0 else 0
         if cluster.safe is not None:
             kept = dict(memory) if self.settings.upstream else {"hits": 0}
             return Plan(
@@ -198,14 +204,22 @@ class _Cycle:
             return self._answer(Label.SKIP, *skipped)
         self._met = self._hits = self._hits + 1 if self._reason() is not None else 0
         if self._hits <= self._settings.hit_threshold:
-            why = f"condition met {self._hits} times in a row; more than {self._settings.hit_threshold} are needed"
-            return self._answer(Label.SKIP, Reason.HIT_COUNT, why)
+            return self._answer(Label.SKIP, Reason.HIT_COUNT, self._why_waiting())
         self._met, self._hits = self._hits, 0
         self._pair_up()
         if self._moves:
             why = f"{len(self._moves)} bundles to move; spread {self._first:.3f} becomes {self._spread.std:.3f}"
             return self._answer(Label.SUCCESS, self._moves[0].reason, why)
         return self._answer(Label.SKIP, Reason.NO_BUNDLES, "no pair of brokers has bundles that would even it out")
+
+    def _why_waiting(self) -> str:
+        std, target, least = self._spread.std, self._settings.target_std, self._settings.hit_threshold
+        if not self._hits:
+            return f"the brokers are close enough: their spread is {std:.3f}, the target {target:.3f}, and no one stands out"
+        times = "once" if self._hits == 1 else f"{self._hits} times in a row"
+        return (
+            f"their spread is {std:.3f}, the target {target:.3f}: condition met {times}, more than {least} are needed"
+        )
 
     def _too_few(self) -> tuple[Reason, str] | None:
         """Why there is nothing to decide on."""
@@ -292,14 +306,14 @@ class _Cycle:
                 return True
             # The lightest comes first, so the first target is the largest.
             largest = largest if turn else target
-            why = f"none of {len(cargo)} bundles can take {target:.0f} B/s or less to {taker.name}"
+            why = f"none of {len(cargo)} bundles can take {rate(target)} or less to {taker.name}"
         self._bundles.stayed(cargo, largest, 0.0)
         self._left.append(Left(source.name, word, why))
         return False
 
     def _nothing_to_give(self, source: Side, owned: Sequence[Bundle]) -> tuple[str, str] | None:
         if not source.load > 0 or not source.report.msg_throughput > 0:
-            return "no-traffic", f"load {source.load:.3f} with {source.report.msg_throughput:.0f} B/s"
+            return "no-traffic", f"load {source.load:.3f} with {rate(source.report.msg_throughput)}"
         if len(owned) == 1:
             return "sole-bundle", f"{owned[0].name} is all it has: splitting it would help, moving it would not"
         if not self._bundles.cargo(source.name):
@@ -331,14 +345,15 @@ class _Cycle:
         self._spread.shift(source.name, taker.name, found.net * source.load / source.report.msg_throughput)
         why = (
             f"{source.name} has load {source.load:.3f}, {taker.name} {taker.load:.3f}: "
-            f"{found.net:.0f} of the {target:.0f} B/s go that would even them out"
+            f"{part_of(found.net, target)} go that would even them out"
         )
-        for one in found.back:
-            swapped = f"comes back for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
-            self._moves.append(Move(one.bundle.name, taker.name, source.name, reason, one.load, swapped, swap=True))
+        # As they are made: what is too heavy first, and then what comes back for it.
         to = taker.name if self._settings.transfer else None
         for one in found.going:
             self._moves.append(Move(one.bundle.name, source.name, to, reason, one.load, why))
+        for one in found.back:
+            swapped = f"comes back for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
+            self._moves.append(Move(one.bundle.name, taker.name, source.name, reason, one.load, swapped, swap=True))
 
     def _answer(self, label: Label, reason: Reason, why: str) -> Plan:
         moved = {move.bundle for move in self._moves}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from loaddata.broker_load import BrokerLoad, ResourceWeights
+from shedders.amounts import part_of, rate, seconds
 from shedders.anti_affinity import group_of
 from shedders.cluster import Broker, Bundle, Cluster
 from shedders.isolation import Isolation
@@ -91,11 +92,11 @@ def _why_not_in(cluster: Cluster, broker: Broker, settings: TransferSettings) ->
     if load is None or load.updated_at_ms <= 0:
         return "no-load-data", "it has measured nothing yet"
     if load.weighted_max_ema > MOST_LOAD or max(load.msg_throughput, load.msg_throughput_ema) > MOST_TRAFFIC:
-        return "bad-load", f"load {load.weighted_max_ema:g}, traffic {load.msg_throughput:g} B/s cannot be"
+        return "bad-load", f"load {load.weighted_max_ema:g}, traffic {rate(load.msg_throughput)} cannot be"
     moved_s = cluster.recent.brokers.get(broker.name)
     if moved_s is not None and not moved_s - age_s >= settings.cool_down_s:
-        why = f"gave or got a bundle {moved_s:.0f} s ago, its report is {age_s:.0f} s old"
-        return "cooling", f"{why}; {settings.cool_down_s:.0f} s have to lie between"
+        why = f"gave or got a bundle {seconds(moved_s)} ago, its report is {seconds(age_s)} old"
+        return "cooling", f"{why}; {seconds(settings.cool_down_s)} have to lie between"
     return None
 
 
@@ -176,9 +177,9 @@ class Bundles:
         """Name bundles that nothing else kept: too heavy for a target, or not needed once so much had been given."""
         for one in cargo[:MOST_NAMED]:
             if one.load > target * (1 + SLACK):
-                found = Left(one.bundle.name, "too-heavy", f"{one.load:.0f} B/s are more than the {target:.0f} to give")
+                found = Left(one.bundle.name, "too-heavy", f"{rate(one.load)} are more than the {rate(target)} to give")
             elif given > 0:
-                found = Left(one.bundle.name, "enough", f"{given:.0f} of the {target:.0f} B/s to give go without it")
+                found = Left(one.bundle.name, "enough", f"{part_of(given, target)} to give go without it")
             else:
                 continue
             self.left.setdefault(one.bundle.name, found)
@@ -232,9 +233,11 @@ class Bundles:
         stats = bundle.stats
         if word == "recently-moved":
             age_s = self._cluster.recent.bundles[bundle.name]
-            return f"moved {age_s:.0f} s ago, stays put for {self._settings.grace_s:.0f} s"
+            return f"moved {seconds(age_s)} ago, stays put for {seconds(self._settings.grace_s)}"
         if word == "bad-load" and stats is not None:
             return f"traffic {stats.msg_throughput_in} in, {stats.msg_throughput_out} out cannot be"
+        if word == "no-stats" and bundle.secondhand:
+            return f"{bundle.owner} has not measured it yet since it came there, or since something else came or went"
         return {
             "in-flight": "it is on its way or being split",
             "excluded": f"{bundle.namespace} is never shed",

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from shedders.amounts import part_of, rate, seconds
 from shedders.cluster import Bundle, Cluster
 from shedders.plan import Label, Left, Move, Plan, Reason
 from shedders.transfer_pairs import CanTake, WithPolicies
@@ -53,7 +54,7 @@ class _Pair:
             destination=self.destination if transfer else None,
             reason=self.reason,
             load=top.load,
-            why=f"{self.moved - self.gained + top.load:.0f} of {self.target:.0f} B/s to offload from {self.source}",
+            why=f"{part_of(self.moved - self.gained + top.load, self.target)} to offload from {self.source}",
         )
 
     def give_back(self, top: _Top) -> Move:
@@ -132,7 +133,7 @@ class UpstreamCycle:
             age_s = None if name in self._receivers else self._cluster.recent.brokers.get(name)
             # Milliseconds are whole numbers upstream; an age in seconds is not quite one.
             if age_s is not None and load.updated_at_ms - (now_ms - round(age_s * 1000)) < settings.cool_down_s * 1000:
-                return Reason.COOL_DOWN, f"{name} gave bundles away {age_s:.0f} s ago and cools down"
+                return Reason.COOL_DOWN, f"{name} gave bundles away {seconds(age_s)} ago and cools down"
             loads.append(load.weighted_max_ema)
         if not loads:
             return (Reason.OUTDATED_DATA if outdated else Reason.NO_BROKERS), "no broker has usable load data"
@@ -216,7 +217,7 @@ class UpstreamCycle:
                 continue
             back = self._in_return(pair, top, theirs)
             if back is None:
-                why = f"{top.load:.0f} B/s, {pair.target:.0f} B/s to offload"
+                why = f"{rate(top.load)}, {rate(pair.target)} to offload"
                 self._left.append(Left(top.bundle.name, "too-heavy", why))
                 return
             pair.moves += [pair.give_back(one) for one in back]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from shedders.amounts import BYTES, MESSAGES, rate
 from shedders.cluster import Cluster
 from shedders.draft import Draft, Measure, bytes_of, messages_of
 from shedders.leveling import CanTake, Need
@@ -77,7 +78,7 @@ class _Gap:
 
     @property
     def said(self) -> str:
-        return f"{self.top} has {self.highest:.6g} {self.unit}, {self.bottom} {self.lowest:.6g}"
+        return f"{self.top} has {rate(self.highest, self.unit)}, {self.bottom} {rate(self.lowest, self.unit)}"
 
 
 class UniformLoadShedder:
@@ -134,7 +135,11 @@ class UniformLoadShedder:
             if draft.size(gap.top) <= 1:
                 draft.leave(gap.top, "sole-bundle", f"{gap.said}, but {draft.size(gap.top)} bundles")
             elif quota < gap.floor or quota <= 0:
-                draft.leave(gap.top, "below-floor", f"{gap.said}; {quota:.6g} is less than {gap.floor:.6g}")
+                draft.leave(
+                    gap.top,
+                    "below-floor",
+                    f"{gap.said}; {rate(quota, gap.unit)} is less than {rate(gap.floor, gap.unit)}",
+                )
             else:
                 need = Need(gap.top, quota, gap.floor, gap.highest, 1.0)
                 takers = draft.receivers(receivers, [gap.top])
@@ -171,11 +176,11 @@ class UniformLoadShedder:
     def _between(self, draft: Draft, measure: Measure, top: tuple[str, float], bottom: tuple[str, float]) -> _Gap:
         settings, highest, lowest = self.settings, top[1], bottom[1]
         if measure is messages_of:
-            limit, word, unit = settings.max_rate_difference_percent, "rate", "messages/s"
+            limit, word, unit = settings.max_rate_difference_percent, "rate", MESSAGES
             wide = limit > 0 and highest - lowest > lowest * limit / 100
             floor = settings.min_unload_msg_per_s
         else:
-            limit, word, unit = settings.max_throughput_ratio, "throughput", "bytes/s"
+            limit, word, unit = settings.max_throughput_ratio, "throughput", BYTES
             wide = limit > 0 and highest > max(lowest * limit, lowest)
             floor = settings.min_unload_bytes_per_s
         draft.stats.update({f"{word}_max": highest, f"{word}_min": lowest})
@@ -220,7 +225,7 @@ class UniformLoadShedder:
 
     def _within(self, draft: Draft, why: str) -> tuple[str, Reason]:
         for name, load in draft.loads.items():
-            draft.leave(name, "within-range", f"{load.msg_rate:.6g} messages/s, {load.msg_throughput:.6g} bytes/s")
+            draft.leave(name, "within-range", f"{rate(load.msg_rate, MESSAGES)}, {rate(load.msg_throughput)}")
         return f"not too far apart: {why}", Reason.HIT_COUNT
 
 
@@ -236,7 +241,7 @@ def _extremes(draft: Draft, measure: Measure) -> _Gap:
             bottom, lowest = name, traffic
     if lowest <= _NOTHING:
         lowest = 1.0
-    unit = "messages/s" if measure is messages_of else "bytes/s"
+    unit = MESSAGES if measure is messages_of else BYTES
     return _Gap(measure, unit, top, highest, bottom, lowest, wide=False, floor=0.0)
 
 

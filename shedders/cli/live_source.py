@@ -22,6 +22,7 @@ from statechannel.cli.channel_view import read_channel
 from statechannel.cli.kafka_wait import naming_address, told_if_slow
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.picture import BrokerSeen, BundleSeen
+from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics
@@ -65,6 +66,7 @@ def gather(connection: Connection) -> Gathered:
     standing = None if standing_at is None else standing_at.at(at_ms)
     remarks: list[str] = []
     decision, choice = _decided(connection, settings, standing, remarks)
+    own = balanced_by(settings, {} if standing is None else standing.settings)
     leader = registry.leader
     if leader is None:
         remarks.append(
@@ -86,7 +88,9 @@ def gather(connection: Connection) -> Gathered:
         decision=decision,
         rules=partial(TableView, settings.load.view_rules()),
         top_ttl_s=settings.load.ttl_s,
-        move_memory_s=balanced_by(settings, {} if standing is None else standing.settings).move_memory_s,
+        move_memory_s=own.move_memory_s,
+        budget=own.budget,
+        balancing=own.balancing,
         remarks=remarks,
     )
 
@@ -122,6 +126,7 @@ def _bundles(views: LogViews) -> list[BundleSeen]:
             key.generation,
             part.view.partition,
             key.offset,
+            key.from_ if key.state is State.ASSIGNING else None,
         )
         for part in views.parts
         for key in part.view.live()

@@ -27,7 +27,7 @@ from shedders.moved import EVERY_S
 from shedders.plan_document import CyclePart, ShedPlan, cycle_part
 from shedders.selection import Flags, choose, dumped, pipeline_of, remembered_by, shedding_of
 from shedders.snapshot import Snapshot
-from shedders.snapshot_cluster import booked_of, cluster_of, with_cluster
+from shedders.snapshot_cluster import booked_of, cluster_of, rules_of, with_cluster
 from shedders.snapshot_file import write_snapshot
 from shedders.snapshot_remarks import remarks
 from statechannel.cli.options import Connect, OutputAs
@@ -74,7 +74,7 @@ def plan(
     cluster = cluster_of(source)
     odd = remarks(source, cluster)
     if output is Output.TABLE:
-        tell(odd)
+        tell([*odd, *_around(source)])
     found: list[CyclePart] = []
     last: Decision | None = None
     for number, decision in enumerate(
@@ -84,6 +84,7 @@ def plan(
             remembered_by(source, "shedding", chosen.name),
             pipeline,
             booked=booked_of(source, cluster),
+            rules=rules_of(source),
             cycles=cycles,
             every_s=every,
         ),
@@ -102,6 +103,7 @@ def plan(
             profile=chosen.profile,
             settings=chosen.told,
             filters=dumped(pipeline.settings),
+            balancing=source.balancing,
             remarks=odd,
             every_s=every,
             cycles=found,
@@ -110,6 +112,14 @@ def plan(
     if after is not None and last is not None:
         write_snapshot(_after(source, chosen.name, placing.name, last, every), after)
         say(f"the snapshot after {count(cycles, 'cycle')} is in {after}")
+
+
+def _around(source: Snapshot) -> Iterator[str]:
+    """What stands around the strategy, where that is not the usual."""
+    if source.balancing.shedding_off is not None:
+        yield f"nothing of this would be done: {source.balancing.shedding_off}"
+    if source.balancing.unload_mode == "unload":
+        yield "bundles are let go without naming a destination; those shown are what is reckoned with"
 
 
 def _after(source: Snapshot, strategy: str, placement: str, last: Decision, every_s: float) -> Snapshot:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from ulid import ULID
 
 from shedders.booked_moves import BookedMoves
+from shedders.budget import Rules
 from shedders.errors import StrategyFailedError
-from shedders.live.cluster_now import Kept, Known, cluster_now
+from shedders.exchanges import in_turn
+from shedders.live.cluster_now import Kept, Known, cluster_now, under_way, why_left_alone
 from shedders.live.decision_build import (
     BudgetUse,
     Executed,
@@ -27,6 +30,7 @@ from shedders.live.decision_build import (
 )
 from shedders.live.lead import Balance
 from shedders.live.movers import Ended, Movers
+from shedders.live.turns import Fresh, why_not_now
 from statechannel.core.bundle import parse_key
 from statechannel.core.states import State
 from statechannel.errors import StateChannelError
@@ -34,6 +38,7 @@ from statechannel.errors import StateChannelError
 if TYPE_CHECKING:
     from shedders.cluster import Cluster
     from shedders.dry_run import Decision
+    from shedders.exchanges import Turn
     from shedders.live.chosen import Chosen
     from shedders.live.clocks import LiveClocks
     from shedders.live.decision_record import AnyRecord, DecisionRecord, Inputs
@@ -46,6 +51,9 @@ if TYPE_CHECKING:
     from statechannel.runtime.changes import Change
 
 _log = structlog.get_logger(__name__)
+
+SHED = "balancer, decision "
+"""So begins the reason of each move on the channel."""
 
 LOOK_S = 0.2
 """How often it is looked whether this broker leads."""
@@ -110,6 +118,7 @@ class Balancer:
         self._lead: _Lead | None = None
         self._trigger = ""
         self._wake = asyncio.Event()
+        self._fresh = Fresh(ports.cluster, ports.standing, ports.clocks.mono_s)
         self._decided_s = float("-inf")
         self._last: Cluster | None = None
         self._fingerprint = ""
@@ -209,7 +218,10 @@ class Balancer:
         balance.number += 1
         balance.booked.bounds(expire_s=settings.move_timeout_s, keep_s=settings.move_memory_s)
         picture = ports.channel.picture()
-        cluster, _ = balance.look(ports.cluster(picture), begun_s)
+        seen = ports.cluster(picture)
+        if balance.number == 1:
+            balance.booked.adopt(under_way(picture.bundles, seen), begun_s)
+        cluster, _ = balance.look(seen, begun_s)
         self._last = cluster
         chosen = ports.chosen()
         occasion = self._occasion(lead, trigger, picture, chosen, begun_s)
@@ -221,7 +233,7 @@ class Balancer:
             decision = await asyncio.to_thread(balance.question(cluster, chosen))
         except StrategyFailedError as error:
             _log.error("strategy-failed", error=str(error))
-            self._skip(occasion(), ("strategy-failed", str(error)), cluster)
+            self._skip(occasion(), ("strategy-failed", f"{error}{self._begin_anew(lead)}"), cluster)
             return
         except Exception as error:
             self._skip(occasion(), ("internal-error", f"a bug in the balancer: {error!r}"), cluster)
@@ -233,6 +245,12 @@ class Balancer:
             self._skip(occasion(), hindrance, cluster)
             return
         self._carry_out(lead, occasion(), cluster, chosen, decision)
+
+    def _begin_anew(self, lead: _Lead) -> str:
+        """Drop what a strategy remembers that has failed: it may be why, and then no leader would ever get over it."""
+        remembered = any(lead.balance.memory.values())
+        lead.balance.memory = {}
+        return "; what it remembered is dropped, the next decision begins without" if remembered else ""
 
     def _leads(self, lead: _Lead) -> bool:
         return self._ports.channel.term == lead.term
@@ -258,17 +276,7 @@ class Balancer:
         return None if cluster.safe is None else ("safe-mode", cluster.safe)
 
     def _forbidden(self) -> tuple[str, str] | None:
-        """Why nothing is to be moved: a stable word and a sentence. Asked again before each move."""
-        standing, unusable = self._ports.standing(), self._ports.unusable()
-        if standing is None:
-            return "policies-unread", "the policies have not been read to their end yet"
-        if unusable is not None:
-            return "unusable-policies", unusable
-        if not self._settings().balancing:
-            return "shedding-off", "extensions.balancer.balancing is false on this broker"
-        if not standing.shedding_on:
-            return "shedding-off", standing.shedding_why
-        return None
+        return forbidden(self._ports, self._settings())
 
     def _skip(self, occasion: Occasion, hindrance: tuple[str, str], cluster: Cluster) -> None:
         self._tell(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self.bounds))
@@ -278,24 +286,41 @@ class Balancer:
         before = len(balance.booked)
         standing = self._ports.standing()
         only_unload = standing is not None and standing.unload_mode == "unload"
-        admitted, moves = balance.commit(
-            cluster, chosen, decision, settings.budget, self._ports.clocks.mono_s(), only_unload=only_unload
-        )
+        rules = Rules(settings.budget, only_unload)
+        admitted, moves = balance.commit(cluster, chosen, decision, rules, self._ports.clocks.mono_s())
         chosen.share()
         movers.at_once, movers.timeout_s = settings.moves_at_once, settings.move_timeout_s
         executed: dict[str, Executed] = {}
-        for move in moves:
+        for turn in in_turn(moves):
             operation = movers.begin(
-                move,
-                why=f"balancer, decision {occasion.id}: {move.why}",
+                turn.move,
+                why=f"{SHED}{occasion.id}: {turn.move.why}",
                 only_unload=only_unload,
-                still=lambda: self._leads(lead) and self._forbidden() is None,
+                still=lambda: self._leads(lead),
                 told=lambda ended: self._moved(lead, occasion.id, ended),
+                why_not=partial(self._why_not_now, lead, turn),
+                after=None if turn.after is None else executed[turn.after.bundle].operation,
             )
-            executed[move.bundle] = Executed(operation)
+            executed[turn.move.bundle] = Executed(operation)
         use = BudgetUse(settings.budget, admitted.budget, admitted.left, before)
         record = shed_record(occasion, decision, executed=executed, budget=use, bounds=self.bounds)
         self._tell(record, decision.plan.scores)
+
+    def _why_not_now(self, lead: _Lead, turn: Turn) -> str | None:
+        """Why a move is not to be made although it was decided on: it may have waited for its turn for long."""
+        picture = self._ports.channel.picture()
+        alone = why_left_alone(picture)
+        hindrance = ("safe-mode", alone) if alone is not None else self._forbidden()
+        if hindrance is not None:
+            return ": ".join(hindrance)
+        cluster, booked = self._fresh.of(picture), lead.balance.booked
+        filters = self._ports.chosen().pipeline.settings
+        for move in (turn.move, *turn.along):
+            # Not booked: the next decision does not reckon with it any more, whatever became of it.
+            why = why_not_now(move, cluster, filters, booked.moves) if move.bundle in booked else "it is booked no more"
+            if why is not None:
+                return why if move is turn.move else f"{move.bundle}, which is to come back for it, may not: {why}"
+        return None
 
     def _moved(self, lead: _Lead, decision_id: str, ended: Ended) -> None:
         ports = self._ports
@@ -357,3 +382,17 @@ class Balancer:
         self.newest = record
         self._ports.write(record)
         self._ports.metrics.decided(record, scores)
+
+
+def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | None:
+    """Why nothing is to be moved: a stable word and a sentence. Asked again when the turn of a move comes."""
+    standing, unusable = ports.standing(), ports.unusable()
+    if standing is None:
+        return "policies-unread", "the policies have not been read to their end yet"
+    if unusable is not None:
+        return "unusable-policies", unusable
+    if not settings.balancing:
+        return "shedding-off", "extensions.balancer.balancing is false on this broker"
+    if not standing.shedding_on:
+        return "shedding-off", standing.shedding_why
+    return None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from loaddata.bundle_load import BundleAverages, MessageAverage
+from shedders.booked_moves import Booked
 from shedders.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
+from shedders.moved import cargo_of
 from statechannel.core.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from loaddata.broker_load import BrokerLoad
     from loaddata.top_bundles import TopBundle
@@ -118,8 +120,10 @@ def cluster_now(
 ) -> Cluster:
     """Put it together.
 
-    A report of the heaviest bundles counts only for bundles that its broker still serves: of a bundle that has moved since,
-    nobody has measured anything yet at its new place, so what was known of it is kept, unranked.
+    What a broker reports of its heaviest bundles are their figures only while it serves them, and only if nothing of what it
+    serves has changed since (the report has not lapsed): else nobody has measured a bundle yet where it is. Then its averages as
+    they were last known are kept, marked as second-hand: placements go by them, nothing is shed by them. Reports of brokers that
+    are not registered count for nothing.
 
     Args:
         now_ms: The log's time, for people.
@@ -128,22 +132,63 @@ def cluster_now(
         kept: Of the clusters before this one, to be quicker: only what has changed since, and bundles with figures, are made
             anew.
     """
-    tops = {name: top for name, top in sorted(known.tops.items()) if 0 <= top.age_s <= known.top_ttl_s}
-    measured: dict[str, tuple[str, int, TopBundle]] = {}
-    for name, top in tops.items():
-        for rank, one in enumerate(top.bundles):
-            before = measured.get(one.name)
-            if before is None or top.age_s < tops[before[0]].age_s:
-                measured[one.name] = name, rank, one
     brokers = {one.broker: broker_now(one, known) for one in picture.brokers}
     kept = kept or Kept()
     kept.update(picture.bundles)
     bundles = dict(kept.bundles)
+    measured = _measured(kept.bundles, brokers, known)
     for moving in kept.going if arrived else ():
         bundles[moving.bundle] = replace(bundles[moving.bundle], owner=moving.destination)
-    for name in {*measured, *known.quotas} & bundles.keys():
+    for name in measured.keys() | (known.quotas.keys() & bundles.keys()):
         bundles[name] = _with_figures(bundles[name], measured.get(name), known.quotas.get(name))
     return Cluster(brokers, bundles, known.policies, known.recent, now_ms, known.safe or why_left_alone(picture))
+
+
+class _Figures(NamedTuple):
+    """What is known of a bundle: by whose report, how old, at which place in it.
+
+    Attributes:
+        current: It is its owner's, made since the bundle came there.
+    """
+
+    current: bool
+    age_s: float
+    rank: int
+    top: TopBundle
+
+
+def _measured(bundles: Mapping[str, Bundle], brokers: Mapping[str, Broker], known: Known) -> dict[str, _Figures]:
+    """The figures of each bundle: the owner's own where they are current, else the youngest that anybody has told."""
+    found: dict[str, _Figures] = {}
+    for name in sorted(known.tops.keys() & brokers.keys()):
+        top = known.tops[name]
+        if not 0 <= top.age_s <= known.top_ttl_s:
+            continue
+        for rank, one in enumerate(top.bundles):
+            bundle = bundles.get(one.name)
+            if bundle is None:
+                continue
+            own = not top.lapsed and bundle.owner == name
+            before = found.get(one.name)
+            if before is None or (not before.current and (own or top.age_s < before.age_s)):
+                found[one.name] = _Figures(own, top.age_s, rank, one)
+    return found
+
+
+def under_way(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[Booked]:
+    """Bundles that the channel has on their way from one broker to another: their load counts where it will be.
+
+    A leader that takes over books them, and a snapshot of the topics has them, as whoever has decided on them would.
+    """
+    for one in bundles:
+        source = one.owner if one.state == State.RELEASING else None
+        if one.state == State.ASSIGNING and one.source in cluster.brokers:
+            source = one.source  # what comes from a broker that is gone takes no load from anybody
+        if source is None or source == one.destination or one.destination not in cluster.brokers:
+            continue
+        giver = cluster.brokers.get(source)
+        cargo = cargo_of(cluster.bundles[one.bundle], None if giver is None else giver.load)
+        yield Booked(one.bundle, source, one.destination, cargo)
 
 
 def why_left_alone(picture: Picture) -> str | None:
@@ -205,15 +250,13 @@ def _plain(seen: BundleSeen) -> Bundle:
     return Bundle(seen.bundle, owner, seen.state in IN_FLIGHT, None, _UNKNOWN)
 
 
-def _with_figures(plain: Bundle, found: tuple[str, int, TopBundle] | None, quota: MessageAverage | None) -> Bundle:
+def _with_figures(plain: Bundle, found: _Figures | None, quota: MessageAverage | None) -> Bundle:
     averages = _UNKNOWN if quota is None else BundleAverages(quota, quota)
     if found is None:
         return replace(plain, averages=averages)
-    reporter, rank, top = found
-    return replace(
-        plain,
-        stats=top.stats,
-        averages=top.averages if quota is None else averages,
-        rank=rank if reporter == plain.owner else None,
-        non_persistent=top.non_persistent,
-    )
+    top = found.top
+    if quota is None:
+        averages = top.averages
+    if not found.current:
+        return replace(plain, averages=averages, secondhand=quota is None, non_persistent=top.non_persistent)
+    return replace(plain, stats=top.stats, averages=averages, rank=found.rank, non_persistent=top.non_persistent)

@@ -1,7 +1,8 @@
 """The topic `NAME-decisions`: made and checked, written without ever holding up the balancer, read from a time or an offset.
 
-One partition, policy delete, the log's own time. What is lost is counted, and missed by nobody but people: decisions are made
-from the channel and the load topics, never from this one.
+One partition, policy delete, the log's own time. What is lost is counted, and missed by people; decisions are made from the
+channel and the load topics. A new leader takes from here what a strategy remembers, no more: without it
+counts begin anew.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.cluster import Cluster, Policies
 from shedders.live.asks import Asks
-from shedders.live.balancer import Balancer, Ports
+from shedders.live.balancer import SHED, Balancer, Ports
 from shedders.live.checks import Checks
 from shedders.live.chosen import MODULAR
 from shedders.live.clocks import LiveClocks, LogClock
@@ -181,6 +181,9 @@ class BalancerExtension:
 
     async def start(self, channel: StateChannel) -> None:
         """See the port."""
+        # Bundles as the channel has them take longest to be made the first time. No placement can need them yet: without
+        # `_channel` nothing is known. In a thread, as the loop has heartbeats to keep.
+        await asyncio.to_thread(self._kept.update, channel.picture().bundles)
         self._channel = channel
         self._loop_thread = threading.get_ident()
         self._log_clock.heard(channel.log_time_ms)
@@ -247,7 +250,6 @@ class BalancerExtension:
         return DecisionTopics(channel, decision_lags=lags)
 
     def _begin(self, channel: StateChannel) -> None:
-        self._kept.update(channel.picture().bundles)  # the first picture takes longest: better now than in a placement
         self._metrics = metrics = BalancerMetrics(
             channel.settings.channel.name,
             channel.identity.broker,
@@ -377,6 +379,8 @@ class BalancerExtension:
         self._trail.changed(change, self._clocks.mono_s())
         if change.state in (State.ASSIGNING, State.ASSIGNED):
             self._placement.assigned(change.bundle, change.to if change.state is State.ASSIGNED else None)
+        if change.from_ is not None and change.state is State.RELEASING and (change.reason or "").startswith(SHED):
+            self._placement.shed(change.bundle, change.from_)
         if self._renewal is not None:
             self._renewal.changed(change)
         if self._balancer is not None:

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shedders.booked_moves import BookedMoves, Ended
-from shedders.budget import Admitted, admit
+from shedders.budget import Admitted, Rules, allowed
 from shedders.cluster import Bundle, Cluster, RecentMoves
 from shedders.dry_run import Decision, decide
 from shedders.offspring import offspring, with_estimates
 
 if TYPE_CHECKING:
-    from shedders.budget import BudgetSettings
     from shedders.live.chosen import Chosen
     from shedders.plan import Move
 
@@ -59,20 +58,18 @@ class Balance:
         cluster: Cluster,
         chosen: Chosen,
         decision: Decision,
-        budget: BudgetSettings,
+        rules: Rules,
         now_s: float,
-        *,
-        only_unload: bool = False,
     ) -> tuple[Admitted, Sequence[Move]]:
-        """Keep the memory, and book what the budget lets through; the moves to make.
+        """Keep the memory, and book what the rules let through; the moves to make.
 
         Args:
-            only_unload: The bundles are let go, and nobody knows who will get them.
+            rules: With `only_unload` the bundles are let go, and nobody knows who will get them.
         """
         self.memory = {chosen.names["shedding"]: decision.memory}
-        admitted = admit(cluster, decision.moves, self.booked.moves, budget)
+        admitted = allowed(cluster, decision.moves, self.booked.moves, rules)
         moves = admitted.moves
-        if only_unload:
+        if rules.only_unload:
             moves = [replace(move, destination=None) for move in moves]
         return admitted, self.booked.book(cluster, moves, now_s)
 

@@ -64,14 +64,20 @@ class Ended(NamedTuple):
         return self.result == "done"
 
 
+def _nothing() -> None:
+    return None
+
+
 class _Wanted(NamedTuple):
-    """A move that waits for its turn, or is under way."""
+    """A move that waits for its turn, or is under way; `after`: the operation that has to be done before."""
 
     move: Move
     command: Command
     operation: str
     still: Callable[[], bool]
     told: Callable[[Ended], None]
+    why_not: Callable[[], str | None]
+    after: str | None
 
 
 class Movers:
@@ -88,6 +94,7 @@ class Movers:
         self.timeout_s = timeout_s
         self._now_s = now_s
         self._waiting: deque[_Wanted] = deque()
+        self._ahead: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -101,6 +108,8 @@ class Movers:
         only_unload: bool,
         still: Callable[[], bool],
         told: Callable[[Ended], None],
+        why_not: Callable[[], str | None] = _nothing,
+        after: str | None = None,
     ) -> str:
         """Make a move as soon as there is room; its operation id.
 
@@ -108,6 +117,9 @@ class Movers:
             only_unload: Let the bundle go without naming a destination; the next lookup places it.
             still: Asked when its turn comes: whether the move is still to be made.
             told: Called once with the end, later.
+            why_not: Asked then, too: why this one is not to be made any more; None if it is.
+            after: An operation that has to be done before; if it comes to anything else this move is not made. One that has
+                ended already counts as done.
         """
         operation = str(ULID())
         reason = why[:REASON_MAX]
@@ -116,23 +128,26 @@ class Movers:
             command = commands.Unload(move.bundle, operation, self.timeout_s, reason)
         else:
             command = commands.Transfer(move.bundle, move.destination, operation, self.timeout_s, reason)
-        self._waiting.append(_Wanted(move, command, operation, still, told))
+        self._waiting.append(_Wanted(move, command, operation, still, told, why_not, after))
+        self._ahead.add(operation)
         self._fill()
         return operation
 
     async def close(self) -> None:
         """Wait for nothing more; what was begun on the channel goes on there. Who asked is told so."""
         while self._waiting:
-            one = self._waiting.popleft()
-            _tell(one, Ended(one.move, one.operation, *_ABANDONED, 0.0))
+            self._end(self._waiting.popleft(), *_ABANDONED, 0.0)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _fill(self) -> None:
-        while self._waiting and len(self._tasks) < self.at_once:
-            one = self._waiting.popleft()
+        while len(self._tasks) < self.at_once:
+            one = next((one for one in self._waiting if one.after not in self._ahead), None)
+            if one is None:
+                return
+            self._waiting.remove(one)
             task = asyncio.get_running_loop().create_task(self._go(one), name="move")
             self._tasks.add(task)
             task.add_done_callback(partial(self._gone, one))
@@ -140,16 +155,27 @@ class Movers:
     def _gone(self, one: _Wanted, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            _tell(one, Ended(one.move, one.operation, "unknown", _LEFT_ALONE, 0.0))
+            self._end(one, "unknown", _LEFT_ALONE, 0.0)
             return
         self._fill()
 
     async def _go(self, one: _Wanted) -> None:
         begun_s = self._now_s()
-        result, why = _ABANDONED
-        if _wanted(one):
+        result, why = _unwanted(one) or ("", "")
+        if not result:
             result, why = await carried_out(self.channel, one.command, one.operation, self.timeout_s)
-        _tell(one, Ended(one.move, one.operation, result, why, self._now_s() - begun_s))
+        self._end(one, result, why, self._now_s() - begun_s)
+
+    def _end(self, one: _Wanted, result: str, why: str, took_s: float) -> None:
+        """Tell how it ended; what was to follow it does not where it is not done."""
+        ended = Ended(one.move, one.operation, result, why, took_s)
+        _tell(one, ended)
+        self._ahead.discard(one.operation)
+        if ended.done:
+            return
+        for follower in [other for other in self._waiting if other.after == one.operation]:
+            self._waiting.remove(follower)
+            self._end(follower, "abandoned", f"it was to follow {one.move.bundle}, which came to: {result}", 0.0)
 
 
 async def carried_out(channel: Channel, command: Command, operation: str, timeout_s: float) -> tuple[str, str]:
@@ -166,12 +192,16 @@ async def carried_out(channel: Channel, command: Command, operation: str, timeou
     return word_of(outcome)
 
 
-def _wanted(one: _Wanted) -> bool:
+def _unwanted(one: _Wanted) -> tuple[str, str] | None:
+    """What a move comes to that is not to be made any more; None if it is."""
     try:
-        return one.still()
-    except Exception:
+        if not one.still():
+            return _ABANDONED
+        why = one.why_not()
+    except Exception as error:
         _log.exception("move-not-asked-for", bundle=one.move.bundle, operation=one.operation)
-        return False
+        return "abandoned", f"it was not begun: whether it may be cannot be told: {error!r}"
+    return None if why is None else ("abandoned", f"it was not begun: {why}")
 
 
 def _tell(one: _Wanted, ended: Ended) -> None:

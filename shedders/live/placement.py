@@ -18,6 +18,7 @@ from shedders.cluster import Bundle, Cluster, Policies
 from shedders.errors import StrategyFailedError
 from shedders.placing import Pipeline
 from shedders.plan import Placed
+from shedders.takers import Takers
 from statechannel.core.placement import FewestBundles
 
 _log = structlog.get_logger(__name__)
@@ -34,7 +35,8 @@ class PlacementBounds:
 
     Attributes:
         noted_max: Choices that may wait to be told, beyond it the older half is dropped; bundles whose place is awaited.
-        booked_s: A choice counts as load of its broker until the broker reports, at most for so long.
+        booked_s: A choice counts as load of its broker until the broker reports, at most for so long. So long it is known, too,
+            who has shed a bundle.
         homeless_again_s: A bundle that finds no broker is looked at many times a second, and spoken of once in so long.
     """
 
@@ -132,6 +134,7 @@ class LivePlacement:
     _asked_s: dict[str, float] = field(default_factory=dict)
     _homeless: dict[str, tuple[str, float]] = field(default_factory=dict)
     _awaited: dict[str, _Awaited] = field(default_factory=dict)
+    _shed: dict[str, tuple[str, float]] = field(default_factory=dict)
     _default: FewestBundles = field(default_factory=FewestBundles)
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
@@ -151,6 +154,13 @@ class LivePlacement:
         """Something else holds from now on, such as a policy: the next choice takes new surroundings."""
         self._next_s = float("-inf")
 
+    def shed(self, bundle: str, source: str) -> None:
+        """The balancer lets a bundle go without saying where to: it is not to come back to where it was too much."""
+        self._shed.pop(bundle, None)
+        self._shed[bundle] = source, self.now_s()
+        if len(self._shed) > self.bounds().noted_max:
+            del self._shed[next(iter(self._shed))]
+
     def assigned(self, bundle: str, served_by: str | None = None) -> None:
         """A record gave it a broker: whoever asks for a place for it again asks anew.
 
@@ -159,6 +169,8 @@ class LivePlacement:
         """
         self._asked_s.pop(bundle, None)
         self._homeless.pop(bundle, None)
+        if served_by is not None:
+            self._shed.pop(bundle, None)
         awaited = None if served_by is None else self._awaited.pop(bundle, None)
         if awaited is None or awaited.note.broker not in (None, served_by):
             return
@@ -189,6 +201,7 @@ class LivePlacement:
         cluster = at.cluster
         found = cluster.bundles.get(bundle) or Bundle(bundle)
         pipeline, how = self.pipeline(), "strategy"
+        candidates = self._relieving(pipeline, cluster, found, candidates)
         try:
             placed = pipeline.place(cluster, found, self._booked, candidates)
             self.failing = ""
@@ -202,6 +215,26 @@ class LivePlacement:
             return PlacedNote(bundle, None, "nobody", placed, _most(passed.removed))
         how, reason = ("fewest", "undecided") if how == "strategy" else (how, "strategy-failed")
         return PlacedNote(bundle, self._default.choose(bundle, passed.names, load), how, placed, reason)
+
+    def _relieving(
+        self, pipeline: Pipeline, cluster: Cluster, bundle: Bundle, candidates: Sequence[str]
+    ) -> Sequence[str]:
+        """Of the candidates those that a bundle may go to that was shed, as far as the filters leave any.
+
+        First those that end below where its source stands, by usable reports; else all but the source; else anybody: a bundle
+        that nobody serves is worse than one that has come back.
+        """
+        source, since_s = self._shed.get(bundle.name, ("", 0.0))
+        if not source or self.now_s() - since_s > self.bounds().booked_s:
+            return candidates
+        open_to, _ = Takers(cluster, pipeline.settings.taker_max_age_s).open_to(bundle, source)
+        for some in (
+            [name for name in candidates if name in set(open_to)],
+            [name for name in candidates if name != source],
+        ):
+            if some and pipeline.filters(cluster, self._booked).passed(bundle, some).names:
+                return some
+        return candidates
 
     def _rescued(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int], error: Exception) -> PlacedNote:
         """Nobody knows what the filters would have said: without policies they matter little, with some they are a law."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, overload
 import structlog
 from ulid import ULID
 
-from shedders.cluster import Broker, Bundle, Cluster, TopicLoad
+from shedders.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
 from shedders.cuts import children
 from shedders.dry_run import SplitDecision
+from shedders.live.balancer import forbidden
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, split_record
 from shedders.live.movers import REASON_MAX, carried_out
 from shedders.split_when import SplitWhen
@@ -110,6 +111,10 @@ def own_cluster(
     return Cluster({broker: Broker(broker)}, bundles, now_ms=now_ms, safe=safe)
 
 
+def _by_hand(_: str) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class _Memory:
     looks: int = 0
@@ -197,13 +202,41 @@ class Splitting:
         for plan in wanted:
             await self._split(plan, operations[plan.bundle], record.id)
 
+    def _forbidden(self, bundle: str) -> str | None:
+        """Why a bundle is not to be split any more: the splits before it may have taken minutes."""
+        channel = self._ports.channel
+        why = self._safe()
+        if why is not None:
+            return f"the cluster is to be left alone: {why}"
+        if not self._settings().splitting:
+            return "extensions.balancer.splitting is false by now"
+        owner = channel.owners(bundle.rpartition("/")[0]).get(bundle)
+        return None if owner == channel.identity.broker else f"{owner or 'nobody'} serves it by now"
+
+    def _stays(self, child: str) -> str | None:
+        """Why a child is not to be unloaded: it is a move like any other, so what forbids those forbids it."""
+        ports = self._ports
+        hindrance, why = forbidden(ports, self._settings()), self._safe()
+        if why is not None or hindrance is not None:
+            return why or ": ".join(hindrance or ())
+        standing, bundle = ports.standing(), Bundle(child)
+        policies = Policies() if standing is None else standing.policies
+        pin = policies.pins.get(child) or policies.pins.get(bundle.namespace)
+        if pin is not None:
+            return f"it is pinned to {pin}"
+        return f"{bundle.namespace} is excluded" if bundle.namespace in policies.excluded else None
+
     async def _split(self, plan: SplitPlan, operation: str, decision_id: str) -> None:
         ports = self._ports
         timeout_s = self._settings().move_timeout_s
         begun_s = ports.clocks.mono_s()
         why = f"split by the balancer, decision {decision_id}: {plan.why}"[:REASON_MAX]
         command = commands.Split(plan.bundle, operation, timeout_s, tuple(plan.positions), 2, why)
-        result, told = await carried_out(ports.channel, command, operation, timeout_s)
+        hindrance = self._forbidden(plan.bundle)
+        if hindrance is not None:
+            result, told = "abandoned", f"it was not begun: {hindrance}"
+        else:
+            result, told = await carried_out(ports.channel, command, operation, timeout_s)
         took_s = ports.clocks.mono_s() - begun_s
         ports.metrics.split(result, plan.reason, took_s)
         ports.write(
@@ -221,7 +254,7 @@ class Splitting:
             )
         )
         if result == "done" and ports.chosen().splitting.unload_children:
-            await unload_children(ports.channel, plan.bundle, plan.positions, timeout_s)
+            await unload_children(ports.channel, plan.bundle, plan.positions, timeout_s, self._stays)
 
     def _occasion(self, begun_s: float) -> Occasion:
         ports, memory = self._ports, self._memory
@@ -244,13 +277,26 @@ class Splitting:
         )
 
 
-async def unload_children(channel: StateChannel, parent: str, positions: Sequence[int], timeout_s: float) -> None:
+async def unload_children(
+    channel: StateChannel,
+    parent: str,
+    positions: Sequence[int],
+    timeout_s: float,
+    stays: Callable[[str], str | None] = _by_hand,
+) -> None:
     """Let the children of a split go, so that they are placed anew (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`).
 
     What becomes of one does not keep the others: they are served where they are.
+
+    Args:
+        stays: Why a child is not to be unloaded, asked before each; who asks for it by hand has every one unloaded.
     """
     mine, owners = channel.identity.broker, channel.owners(parent.rpartition("/")[0])
     for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
+        why = stays(name)
+        if why is not None:
+            _log.info("child-stays", bundle=name, why=why)
+            continue
         operation = str(ULID())
         unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}"[:REASON_MAX])
         result, told = await carried_out(channel, unload, operation, timeout_s)

@@ -9,20 +9,21 @@ nothing is planned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from loaddata.channel_port import newest_changes
 from loaddata.ownership import OwnershipChange, change_of
 from loaddata.report_record import decode_broker_load, decode_top_bundles
 from loaddata.service import LoadSeen, TopSeen
 from loaddata.table_view import Arrival, Fate, LoadRecord, TableView, decoder
+from shedders.budget import BudgetSettings
 from shedders.cluster import IsolationPolicy, Policies
 from shedders.live.choice import Choice, parts_of
-from shedders.live.cluster_now import Known, cluster_now, why_left_alone
+from shedders.live.cluster_now import Known, cluster_now, under_way, why_left_alone
 from shedders.live.trail import RecentTrail
 from shedders.patterns import compiled
-from shedders.snapshot import BookedPart, BundlePart, ByStrategy, Snapshot
+from shedders.snapshot import BalancingPart, BookedPart, BudgetPart, BundlePart, ByStrategy, Snapshot
 from shedders.snapshot_cluster import with_cluster
 from statechannel.core.picture import Picture
 from statechannel.core.states import IN_FLIGHT, State
@@ -63,7 +64,8 @@ class Gathered:
         standing: None where there is no topic of policies.
         decision: The newest shedding decision that was not skipped.
         choice: Profile, strategies and settings in force.
-        top_ttl_s, move_memory_s: As the balancer's settings of these names.
+        top_ttl_s, move_memory_s, budget, balancing: As the balancer's settings of these names; the budget of the newest decision
+            stands over this one where that is what the snapshot is made with.
         remarks: What whoever gathered it has to say.
     """
 
@@ -82,6 +84,8 @@ class Gathered:
     rules: Callable[[], TableView[Any]] = TableView
     top_ttl_s: float = 1_800.0
     move_memory_s: float = 1_800.0
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    balancing: bool = True
     remarks: Sequence[str] = ()
 
 
@@ -105,7 +109,8 @@ def snapshot_taken(gathered: Gathered) -> Snapshot:
         memory=ByStrategy(shedding=_memory(gathered.decision, remarks)),
     )
     found = with_cluster(empty, cluster)
-    return found.model_copy(update={"booked": list(_booked(gathered.bundles, cluster)), "remarks": remarks})
+    booked = list(_booked(gathered.bundles, cluster))
+    return found.model_copy(update={"booked": booked, "balancing": _balancing(gathered), "remarks": remarks})
 
 
 def cluster_taken(gathered: Gathered, remarks: list[str]) -> Cluster:
@@ -210,11 +215,24 @@ def _state(bundle: BundleSeen) -> Any:
 
 
 def _booked(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[BookedPart]:
-    """Bundles on their way from one broker to another one: their load counts where it will be."""
-    for one in bundles:
-        goes = one.state == State.RELEASING and one.owner is not None and one.destination in cluster.brokers
-        if goes and one.owner is not None:
-            yield BookedPart(bundle=one.bundle, source=one.owner, destination=one.destination)
+    """What a leader that takes over books; its cargo is reckoned from the figures of the snapshot."""
+    for one in under_way(bundles, cluster):
+        yield BookedPart(bundle=one.bundle, source=one.source, destination=one.destination)
+
+
+def _balancing(gathered: Gathered) -> BalancingPart:
+    """What stands around the strategies: how much may move, how, and whether anything may."""
+    budget = BudgetSettings.model_validate(gathered.choice.settings.get("budget") or gathered.budget.model_dump())
+    standing = gathered.standing
+    off = None if gathered.balancing else "extensions.balancer.balancing is false"
+    if standing is not None and not standing.shedding_on:
+        off = standing.shedding_why
+    mode: Literal["transfer", "unload"] = "transfer"
+    if standing is not None and standing.unload_mode == "unload":
+        mode = "unload"
+    return BalancingPart(
+        budget=BudgetPart(moves=budget.moves, load_percent=budget.load_percent), unload_mode=mode, shedding_off=off
+    )
 
 
 def _memory(decision: DecisionRecord | None, remarks: list[str]) -> dict[str, dict[str, Any]]:

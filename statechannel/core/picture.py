@@ -38,6 +38,7 @@ class BundleSeen(NamedTuple):
         destination: Where it is on its way to, if anywhere.
         generation: Of the owner; None without one.
         partition: Of the channel; `offset` of the record that made the state.
+        source: While Assigning: the broker that has given it away; None where it had none.
     """
 
     bundle: str
@@ -48,6 +49,7 @@ class BundleSeen(NamedTuple):
     generation: int | None
     partition: int
     offset: int
+    source: str | None = None
 
 
 class Picture(NamedTuple):
@@ -127,6 +129,7 @@ def _part(partition: int, view: View, before: _Part | None) -> _Part:
                 key.generation,
                 partition,
                 key.offset,
+                key.from_ if key.state is State.ASSIGNING else None,
             )
         found[key] = seen
     return _Part(view, view.applied, found)

@@ -8,18 +8,22 @@ from typing import Any, ClassVar
 import pytest
 
 from shedders.booked_moves import Booked, BookedMoves
+from shedders.budget import BudgetSettings, Rules
 from shedders.cluster import Bundle, Cluster, IsolationPolicy, Policies
-from shedders.dry_run import Decision, decide, place_all, run_cycles, run_splits, split_named
+from shedders.dry_run import Decision, carried_out, decide, place_all, run_cycles, run_splits, split_named
 from shedders.errors import StrategyFailedError
 from shedders.filter_rules import FilterSettings
+from shedders.live.chosen import choose as in_force_choose
+from shedders.live.lead import Balance
+from shedders.live.settings import BalancerSettings
 from shedders.moved import after_moves, after_splits
 from shedders.placing import Pipeline
 from shedders.plan import Label, Move, Placed, Plan, Reason, SplitPlan
 from shedders.plan_document import cycle_part, split_cycle
 from shedders.registry import SheddingMaker, make
 from shedders.selection import choose, pipeline_of, remembered_by, shedding_of
-from shedders.snapshot import Snapshot
-from shedders.snapshot_cluster import booked_of, cluster_of, snapshot_of, with_cluster
+from shedders.snapshot import BalancingPart, BudgetPart, Snapshot
+from shedders.snapshot_cluster import booked_of, cluster_of, rules_of, snapshot_of, with_cluster
 from shedders.snapshot_file import read_snapshot, write_snapshot
 from shedders.split_range import SplitRange
 from shedders.split_settings import SplitSettings
@@ -70,7 +74,8 @@ def decisions(snapshot: Snapshot, strategy: str, cycles: int = CYCLES) -> list[D
     chosen = choose(snapshot, "shedding", name=strategy)
     found = cluster_of(snapshot)
     memory, booked = remembered_by(snapshot, "shedding", strategy), booked_of(snapshot, found)
-    return list(run_cycles(found, shedding_of(chosen), memory, pipeline_of(snapshot)[1], booked=booked, cycles=cycles))
+    placing, rules = pipeline_of(snapshot)[1], rules_of(snapshot)
+    return list(run_cycles(found, shedding_of(chosen), memory, placing, booked=booked, rules=rules, cycles=cycles))
 
 
 def told(found: Sequence[Decision], first: int = 1) -> list[dict[str, Any]]:
@@ -100,6 +105,65 @@ def test_a_dry_run_is_what_would_be_done(strategy: str, tmp_path: Path) -> None:
         memory, live, on_their_way = one.memory, one.after(60.0), ()
     assert told(dry) == told(done)
     assert [one.moves for one in dry] == [one.moves for one in done]
+
+
+@pytest.mark.parametrize("unload_mode", ["transfer", "unload"])
+@pytest.mark.parametrize("strategy", SHEDDERS)
+def test_a_dry_run_makes_the_moves_that_the_balancer_books(strategy: str, unload_mode: str) -> None:
+    """What the budget holds back and what the mode of unloading forbids stays in both."""
+    live = cluster(7, UNEVEN)
+    booked = BookedMoves(expire_s=60, keep_s=600)
+    booked.book(live, [move(live.bundles_of[live.broker_names[0]][3], live.broker_names[-1])], 0.0)
+    part = BalancingPart(budget=BudgetPart(moves=3, load_percent=5.0), unload_mode=unload_mode)
+    snapshot = snapshot_of(live, booked=booked.moves).model_copy(update={"balancing": part})
+    memory = {strategy: {"hits": 9}} if strategy == "transfer" else {}
+    snapshot = snapshot.model_copy(update={"memory": snapshot.memory.model_copy(update={"shedding": memory})})
+    (dry,) = decisions(snapshot, strategy, 1)
+
+    balance = Balance(booked, memory)
+    chosen = in_force_choose(BalancerSettings(shedding=strategy))
+    seen, _ = balance.look(live, 0.0)
+    decision = balance.question(seen, chosen)()
+    rules = Rules(BudgetSettings(moves=3, load_percent=5.0), unload_mode == "unload")
+    admitted, moves = balance.commit(seen, chosen, decision, rules, 0.0)
+    meant = [replace(one, destination=None) if rules.only_unload else one for one in dry.moves]
+    assert meant == list(moves)
+    refused = {one.move.bundle: one.refused for one in dry.checked if one.refused is not None}
+    assert {one.name: f"{one.reason}: {one.why}" for one in admitted.left}.items() <= refused.items()
+
+
+def test_the_budget_holds_back_in_a_dry_run() -> None:
+    live = cluster(7, UNEVEN)
+    part = BalancingPart(budget=BudgetPart(moves=1, load_percent=100.0))
+    free = decisions(snapshot_of(live), "threshold", 1)[0]
+    (held,) = decisions(snapshot_of(live).model_copy(update={"balancing": part}), "threshold", 1)
+    assert len(free.moves) > 1 == len(held.moves)
+    late = [one for one in held.checked if one.refused is not None]
+    assert all((one.refused or "").startswith("budget: ") and one.move.destination is None for one in late)
+    assert len(late) == len(free.moves) - 1
+    # What is held back has not moved in the next cycle.
+    after = held.after(60.0)
+    assert {after.bundles[one.move.bundle].owner for one in late} == {one.move.source for one in late}
+
+
+def test_while_nothing_is_shed_nothing_moves_and_nothing_is_remembered() -> None:
+    part = BalancingPart(shedding_off="bob said so")
+    snapshot = snapshot_of(cluster(7, UNEVEN)).model_copy(update={"balancing": part})
+    found = decisions(snapshot, "threshold", 2)
+    assert found[0].checked
+    assert {one.refused for one in found[0].checked} == {"shedding-off: bob said so"}
+    assert [dict(one.memory) for one in found] == [{}, {}]
+
+
+def test_in_unload_mode_nothing_is_exchanged() -> None:
+    base = cluster(7, UNEVEN)
+    first, second = base.broker_names[:2]
+    heavy, light = base.bundles_of[first][0], base.bundles_of[second][0]
+    plan = fixed(move(heavy, second), move(light, first, swap=True), move(base.bundles_of[first][1], second))
+    decision = decide(base, plan, {}, pipeline())
+    if decision.moves:
+        found = carried_out(decision, Rules(only_unload=True))
+        assert [(one.refused or "").partition(":")[0] for one in found.checked] == ["unload-mode"] * 3
 
 
 @pytest.mark.parametrize("strategy", SHEDDERS)

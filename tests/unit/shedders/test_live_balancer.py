@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loaddata.service import LoadSeen
 from shedders.booked_moves import BookedMoves
 from shedders.budget import BudgetSettings
 from shedders.cluster import Policies
@@ -22,7 +23,7 @@ from statechannel.core.commands import Done, Rejected
 from statechannel.core.states import State
 from statechannel.runtime.changes import Change, Derived
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
-from tests.support.live_balancer import Channel, World, key, move, settle
+from tests.support.live_balancer import Channel, World, key, load, move, settle
 
 
 @pytest.fixture
@@ -292,6 +293,7 @@ async def test_plain_unloads_by_policy_are_booked_for_nobody(world: World) -> No
 
 async def test_filters_refuse_and_the_placement_chooses_what_the_strategy_left_open(world: World) -> None:
     world.standing = Standing(policies=Policies(cordons={"b2": "disk"}))
+    world.loads["b1"] = LoadSeen(load(0.9, 5_000), 0.0, lapsed=False)
     plan_once(world, move(key(0), "b1", "b2"), move(key(1), "b1", None))
     await world.cycle()
     assert [(one.name, one.destination) for one in world.channel.asked] == [(key(1), "b3")]
@@ -302,6 +304,7 @@ async def test_filters_refuse_and_the_placement_chooses_what_the_strategy_left_o
 
 async def test_decisions_and_placements_do_not_share_what_changes(world: World) -> None:
     assert world.chosen.pipeline is not world.chosen.placing
+    world.loads["b1"] = LoadSeen(load(0.9, 5_000), 0.0, lapsed=False)
     plan_once(world, move(key(0), "b1", None))
     await world.cycle()
     assert world.chosen.pipeline.memory == {"asked": 1}

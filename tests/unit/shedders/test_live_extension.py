@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 from loaddata.broker_load import ResourceWeights
 from loaddata.report_record import Kind
-from shedders.cluster import IsolationPolicy, Policies
+from shedders.cluster import Broker, Cluster, IsolationPolicy, Policies
 from shedders.live import extension
 from shedders.live.chosen import choose, laid_down
+from shedders.live.cluster_now import Kept
 from shedders.live.decision_record import Inputs
 from shedders.live.extension import BalancerExtension, make
+from shedders.live.placement import Surroundings
 from shedders.live.policy_standing import Standing
 from shedders.live.renewal import Renewal
 from shedders.live.settings import BalancerSettings
@@ -26,7 +29,7 @@ from statechannel.runtime.changes import Change, ChangesError
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from statechannel.settings import load
 from statechannel.settings.errors import SettingsError
-from tests.support.live_balancer import Clock, World, key, settle
+from tests.support.live_balancer import Channel, Clock, World, key, settle
 from tests.support.strategies import install
 
 
@@ -291,10 +294,22 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
         settings=settings,
         identity=SimpleNamespace(broker="b1"),
         log_time_ms=1,
+        picture=Channel(bundles={key(0): "b1"}).picture,
     )
+    update, threads = Kept.update, []
+
+    def noted(kept: Kept, bundles: Any) -> None:
+        # Nobody can ask for a place yet, and the loop is free meanwhile.
+        assert not found._surroundings().known
+        threads.append(threading.get_ident())
+        update(kept, bundles)
+
+    monkeypatch.setattr(Kept, "update", noted)
     with pytest.raises(KafkaUnavailableError):
         await found.start(channel)
     await found.close()
+    assert list(found._kept.bundles) == [key(0)]
+    assert threading.get_ident() not in threads
     assert [one.log for one in parts] == [["close"], ["start", "close"], ["close"]]
 
 
@@ -434,3 +449,16 @@ def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
     assert told == []
     assert made(shedding="avg")._in_force.cool_down_s() is None
     assert made()._in_force.cool_down_s() == 180
+
+
+@pytest.mark.parametrize(
+    ("reason", "chosen"), [("balancer, decision 01X: too much", "b2"), ("an operator", "b1"), (None, "b1")]
+)
+def test_what_the_balancer_lets_go_does_not_come_back(reason: str | None, chosen: str) -> None:
+    found = made()
+    brokers = {name: Broker(name) for name in ("b1", "b2")}
+    found._placement.surroundings = lambda: Surroundings(Cluster(brokers, {}))
+    found._changed(
+        Change(0, 1, 1, "t/n/0x00000000_0x10000000", State.RELEASING, 2, "b1", None, "b1", "i", reason=reason)
+    )
+    assert found._placement.choose("t/n/0x00000000_0x10000000", ["b1", "b2"], {}) == chosen

@@ -384,3 +384,57 @@ def test_each_choice_has_a_reason_of_one_word(place: Place) -> None:
         ("unread", "policies-unread"),
         ("failed", "internal-error"),
     ]
+
+
+# --- what was shed ----------------------------------------------------------------------------------------------------
+
+
+def loaded(**usages: float | None) -> Cluster:
+    brokers = {
+        name: Broker(name, None if usage is None else load(usage, 1_000)) for name, usage in sorted(usages.items())
+    }
+    return Cluster(brokers, {key(0): Bundle(key(0))})
+
+
+@pytest.mark.parametrize(
+    ("usages", "chosen"),
+    [
+        pytest.param({"b1": 0.8, "b2": 0.9, "b3": 0.1}, "b3", id="below-the-source"),
+        pytest.param({"b1": 0.8, "b2": None, "b3": 0.1}, "b3", id="whose-load-is-known"),
+        pytest.param({"b1": 0.8, "b2": 0.9, "b3": 0.95}, "b2", id="anybody-but-the-source"),
+        pytest.param({"b1": 0.8}, "b1", id="nobody-else"),
+    ],
+)
+def test_what_was_shed_does_not_come_back_where_anybody_else_may_take_it(
+    usages: dict[str, float | None], chosen: str
+) -> None:
+    place = Place(cluster=loaded(**usages))
+    place.placement.shed(key(0), "b1")
+    assert place.placement.choose(key(0), sorted(usages), {}) == chosen
+
+
+def test_filters_come_before_relief() -> None:
+    place = Place(cluster=loaded(b1=0.8, b2=0.9, b3=0.1))
+    place.policies(cordons={"b2": "disk", "b3": "disk"})
+    place.placement.shed(key(0), "b1")
+    assert place.placement.choose(key(0), BROKERS, {}) == "b1"
+
+
+def test_it_is_known_for_a_while_or_until_it_is_served_again_who_has_shed_it() -> None:
+    place = Place(cluster=loaded(b1=0.8, b2=0.9, b3=0.95))
+    place.placement.shed(key(0), "b1")
+    place.clock.s += BOUNDS.booked_s + 1
+    assert place.placement.choose(key(0), BROKERS, {}) == "b1"
+    place.placement.shed(key(0), "b1")
+    place.placement.assigned(key(0))
+    assert place.placement.choose(key(0), BROKERS, {}) == "b2"
+    place.placement.assigned(key(0), "b2")
+    assert place.placement.choose(key(0), BROKERS, {}) == "b1"
+
+
+def test_not_everything_that_was_shed_is_remembered() -> None:
+    place = Place(cluster=loaded(b1=0.8, b2=0.9))
+    place.placement.bounds = lambda: PlacementBounds(noted_max=2)
+    for number in range(3):
+        place.placement.shed(key(number), "b1")
+    assert [place.placement.choose(key(number), ["b1", "b2"], {}) for number in range(3)] == ["b1", "b2", "b2"]

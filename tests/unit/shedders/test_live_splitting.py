@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from loaddata.source import TopicRates
+from shedders.cluster import Policies
 from shedders.live.asks import Asks
+from shedders.live.policy_standing import Standing
 from shedders.live.splitting import Splitting, TopicsOnDemand, own_cluster, unload_children
 from statechannel.core import commands
 from statechannel.core.commands import Done, Rejected
@@ -195,3 +198,77 @@ async def test_what_nobody_knows_is_refused_with_what_there_is() -> None:
     assert isinstance(refused, Rejected)
     assert refused.reason == "unknown-ask"
     assert "decide" in refused.detail
+
+
+# --- what is asked again ----------------------------------------------------------------------------------------------
+
+
+def become_unsafe(owner: Owner) -> None:
+    owner.safe = "this broker is in safe mode"
+
+
+def switch_off(owner: Owner) -> None:
+    owner.world.change(splitting=False)
+
+
+def hand_over(owner: Owner) -> None:
+    owner.world.channel.bundles[key(1)] = "b2"
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [(become_unsafe, "safe mode"), (switch_off, "splitting is false"), (hand_over, "b2 serves it by now")],
+)
+async def test_each_split_is_asked_about_again(happens: Callable[[Owner], None], why: str) -> None:
+    owner = Owner()
+
+    def answer(command: Any) -> Any:
+        happens(owner)
+        return Done(command.operation, "split")
+
+    owner.world.channel.answer = answer
+    await owner.splitting.look()
+    assert [one.name for one in owner.asked] == [key(0)]
+    assert [(one.bundle, one.result) for one in owner.world.outcomes] == [(key(0), "done"), (key(1), "abandoned")]
+    assert why in (owner.world.outcomes[1].why or "")
+
+
+LEFT, RIGHT = "t/n/0x00000000_0x08000000", "t/n/0x08000000_0x10000000"
+
+
+@pytest.mark.parametrize(
+    ("standing", "settings", "unloaded"),
+    [
+        (Standing(), {}, [LEFT, RIGHT]),
+        (Standing(shedding_on=False, shedding_why="sale"), {}, []),
+        (None, {}, []),
+        (Standing(), {"balancing": False}, []),
+        (Standing(policies=Policies(excluded=frozenset({"t/n"}))), {}, []),
+        (Standing(policies=Policies(pins={"t/n": "b1"})), {}, []),
+        (Standing(policies=Policies(pins={LEFT: "b1"})), {}, [RIGHT]),
+    ],
+)
+async def test_children_are_unloaded_under_the_rules_of_moves(
+    standing: Standing | None, settings: dict[str, Any], unloaded: list[str]
+) -> None:
+    owner = Owner({key(0): "b1"})
+    owner.world.standing = standing
+    owner.world.change(**settings)
+    splitting = owner.world.chosen.splitting.model_copy(update={"unload_children": True})
+    owner.world.chosen = replace(owner.world.chosen, splitting=splitting)
+
+    def answer(command: Any) -> Any:
+        if isinstance(command, commands.Split):
+            del owner.world.channel.bundles[command.name]
+            owner.world.channel.bundles |= {LEFT: "b1", RIGHT: "b1"}
+        return Done(command.operation, "done")
+
+    owner.world.channel.answer = answer
+    await owner.splitting.look()
+    assert [one.name for one in owner.asked if isinstance(one, commands.Unload)] == unloaded
+
+
+async def test_children_stay_while_the_cluster_is_to_be_left_alone() -> None:
+    owner = Owner({key(0): "b1"})
+    owner.safe = "this broker is in safe mode"
+    assert owner.splitting._stays(LEFT) == owner.safe

@@ -82,8 +82,8 @@ def test_worked_example_of_the_docstring() -> None:
     hot = look(cluster(bundle(topics=topics)), times=4)
     assert words(hot) == [(A, "hot-topic", [])]
     assert hot.plans[0].why == (
-        "40000 messages/s, at most 30000; topic persistent://t/n/hot alone has 38000 messages/s, the others together 2000: "
-        "only partitions make it smaller"
+        "40000 messages/s, at most 30000; topic persistent://t/n/hot alone has 38000 messages/s, the others together "
+        "2000 messages/s: only partitions make it smaller"
     )
 
 

@@ -25,6 +25,7 @@ from loaddata.table_view import Arrival, LoadRecord, TableView, decoder
 from loaddata.tombstone import Tombstone
 from loaddata.usage import ResourceUsage
 from shedders.booked_moves import BookedMoves
+from shedders.budget import BudgetSettings
 from shedders.cli.live_source import _brokers, _bundles, _Log, _unsound
 from shedders.dry_run import Decision, run_cycles
 from shedders.filter_rules import FilterSettings
@@ -38,13 +39,14 @@ from shedders.live.policy_book import PolicyBook
 from shedders.live.policy_kinds import PolicyKind
 from shedders.live.policy_record import PolicyRecord, made_key
 from shedders.live.policy_record import encode as encode_policy
+from shedders.live.policy_standing import Standing
 from shedders.live.settings import BalancerSettings
 from shedders.live.taking import Accepted, Gathered, snapshot_taken
 from shedders.live.trail import RecentTrail
 from shedders.plan_document import cycle_part
 from shedders.selection import choose as chosen_by
 from shedders.selection import part_settings, pipeline_of, remembered_by, shedding_of
-from shedders.snapshot import Snapshot
+from shedders.snapshot import BalancingPart, BudgetPart, Snapshot
 from shedders.snapshot_cluster import booked_of, cluster_of
 from shedders.snapshot_file import parse_snapshot, snapshot_bytes
 from shedders.snapshot_remarks import remarks
@@ -480,3 +482,19 @@ def test_accepted_records_are_those_about_bundles(topics: Cluster) -> None:
     found: Sequence[Accepted] = _read(topics)[1].accepted
     assert {one.bundle for one in found} == set(topics.names)
     assert len(found) == 2 * 16 + 3 + 1
+
+
+def test_what_stands_around_the_strategies_is_in_it(take: Callable[..., Snapshot]) -> None:
+    assert take(standing=None).balancing == BalancingPart(budget=BudgetPart(moves=100, load_percent=20.0))
+    off = Standing(unload_mode="unload", shedding_on=False, shedding_why="sale")
+    found = take(standing=off, budget=BudgetSettings(moves=7)).balancing
+    assert (found.budget, found.unload_mode) == (BudgetPart(moves=7, load_percent=20.0), "unload")
+    assert found.shedding_off == "sale"
+    assert take(standing=None, balancing=False).balancing.shedding_off == "extensions.balancer.balancing is false"
+
+
+def test_the_budget_of_the_newest_decision_stands_over_the_commands(take: Callable[..., Snapshot]) -> None:
+    chosen = of_chosen(choose(BalancerSettings()))
+    told = {**chosen.settings, "budget": {"moves": 5, "load_percent": 3.0}}
+    found = take(choice=chosen._replace(settings=told), budget=BudgetSettings(moves=9)).balancing
+    assert found.budget == BudgetPart(moves=5, load_percent=3.0)

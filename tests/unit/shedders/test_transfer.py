@@ -39,7 +39,7 @@ def test_the_worked_example_of_the_class():
     assert plan.memory == {"hits": 0}
     assert plan.stats["hits"] == 4
     assert {move.load for move in plan.moves} == {2 * MB}
-    assert "b5 has load 0.900, b1 0.020: 2000000 of the 4400000 B/s go" in plan.moves[0].why
+    assert "b5 has load 0.900, b1 0.020: 2.0 of the 4.4 MB/s go" in plan.moves[0].why
 
 
 def test_half_of_the_difference_goes_heaviest_first_as_far_as_it_fits():
@@ -340,3 +340,35 @@ def test_the_port_and_the_settings():
     assert [TransferSettings(target_std=std).underloaded_share for std in (0.0, 0.25, 0.8, 2.0)] == [0, 0.125, 0.4, 0.5]
     for name, field in TransferSettings.model_fields.items():
         assert field.description, name
+
+
+# --- what people read ------------------------------------------------------------------------
+
+
+def test_brokers_that_are_close_enough_are_said_to_be_so():
+    plan = decide(cluster(EVEN), hit_threshold=3)
+    assert plan.reason is Reason.HIT_COUNT
+    assert plan.why == ("the brokers are close enough: their spread is 0.041, the target 0.250, and no one stands out")
+    assert decide(cluster(TWO), hit_threshold=3).why == (
+        "their spread is 0.400, the target 0.250: condition met once, more than 3 are needed"
+    )
+    assert "condition met 2 times in a row" in decide(cluster(TWO), {"hits": 1}, hit_threshold=3).why
+
+
+def test_short_ages_are_told_with_a_decimal():
+    found = replace(cluster(TWO), recent=RecentMoves(brokers={"top": 6.04}))
+    found = with_broker(found, "top", load_age_s=4.16)
+    (left,) = [one for one in decide(found, cool_down_s=2.0).left if one.name == "top"]
+    assert left.why == "gave or got a bundle 6.0 s ago, its report is 4.2 s old; 2.0 s have to lie between"
+
+
+@pytest.mark.parametrize("upstream", [False, True])
+@pytest.mark.parametrize("hits", [10**400, 2**63])
+def test_a_count_that_no_counter_could_come_to_is_more_than_enough(hits, upstream):
+    plan = decide(cluster(TWO), {"hits": hits}, hit_threshold=3, upstream=upstream)
+    assert plan.moves
+    assert json.loads(json.dumps(dict(plan.memory)))["hits"] == 0
+
+
+def test_a_count_is_no_more_than_what_is_waited_for():
+    assert decide(cluster(TWO), {"hits": 10**9}, hit_threshold=3).stats["hits"] == 4
