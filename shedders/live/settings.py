@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -14,6 +13,7 @@ from shedders.live.decision_build import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_
 from shedders.live.decision_record import VALUE_MAX_BYTES
 from shedders.live.drain_settings import DrainSettings
 from shedders.live.placement import PlacementBounds
+from shedders.near import nearest
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import Group, setting
 
@@ -233,6 +233,6 @@ def configured(values: Mapping[str, Any]) -> BalancerSettings:
 def _problem(detail: Any, known: Sequence[str]) -> str:
     path = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        near = get_close_matches(path.rpartition(".")[2], known, 1)
+        near = nearest(path.rpartition(".")[2], known)
         return f"there is no setting `extensions.{NAME}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
     return f"extensions.{NAME}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."
