@@ -325,7 +325,6 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
             f"{NAMES[0]} may not be let go: no broker may take it: `accepting` ",
         ),
         (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
-        (NAMES[0], "b9", Policies(), "may-take"),
         ("t/n/0xee_0xff", "b2", Policies(), "is no bundle of"),
     ],
 )
@@ -342,6 +341,19 @@ async def test_may_take(name: str, destination: str | None, policies: Policies, 
         case _:
             assert isinstance(found, NotFound)
             assert answer in found.why
+
+
+@pytest.mark.parametrize("owner", ["b1", "b9"])
+async def test_nobody_may_go_to_a_broker_that_nobody_hears(owner: str) -> None:
+    """Also where it is the lost owner of the bundle, or is asked for in other words."""
+    leader = Leader(FakeChannel(owned(1, owner), ("b1", "b2")))
+    for destination in ("b9", "b9" * 400_000):
+        reason, detail = rejected(await leader.ask("may-take", name=NAMES[0], destination=destination))
+        assert reason == "unknown-broker"
+        assert detail.startswith(f"{NAMES[0]} may not go to b9")
+        assert "no broker of that name is heard" in detail
+        assert "--force" not in detail, "the channel refuses it, too"
+        assert len(detail) < 300
 
 
 async def test_bad_questions_of_what_may_be_taken() -> None:

@@ -164,4 +164,4 @@ async def test_what_is_absurdly_long_neither_holds_the_loop_nor_fills_the_answer
     took_s = time.thread_time() - begun_s
     assert isinstance(outcome, Rejected)
     assert len(outcome.detail) < 6_000
-    assert took_s < 0.2, "comparing texts takes tens of seconds"
+    assert took_s < 0.1, "the loop is held as long"
