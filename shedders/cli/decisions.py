@@ -58,6 +58,12 @@ def decisions(
     if ctx.invoked_subcommand is not None:
         _nothing_given(ctx)
         return
+    if max_seconds is not None and not follow:
+        raise CommandError(
+            "--for says when --follow ends, and there is no --follow",
+            hint="Add --follow, or say --since for how far to look back.",
+            code=ExitCode.USAGE,
+        )
     since_ms = parse_since(since, now_ms())
     with decision_reader(connect()) as reader:
         if follow:

@@ -241,6 +241,23 @@ def test_a_bad_time_is_refused(run: Callable[..., Result], monkeypatch: pytest.M
     assert result.stderr.startswith("error: ")
 
 
+def test_a_length_that_is_too_long_is_told_with_what_can_be_done_about_decisions(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inject(monkeypatch)
+    result = run("decisions", *HERE, "--since", "99999999d")
+    lines(result, 2)
+    assert "decisions are kept for a week by default" in result.stderr
+    assert "policy set" not in result.stderr
+
+
+def test_an_end_without_following_is_refused(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch, *RECORDS)
+    result = run("decisions", *HERE, "--for", "5")
+    lines(result, 2)
+    assert "error: --for says when --follow ends" in result.stderr
+
+
 def test_times() -> None:
     now_ms = 1_767_225_600_000
     assert parse_since("90s", now_ms) == now_ms - 90_000
