@@ -12,6 +12,7 @@ from shedders.cli.decision_log import (
     DEED_HEADERS,
     decision_reader,
     deeds,
+    tell_ended,
     tell_junk,
     tell_unreadable,
     told,
@@ -102,7 +103,12 @@ def show(
     book = DecisionBook()
     with decision_reader(connect()) as reader:
         if wanted == LAST:
-            reads = reader.newest(1, lambda record: isinstance(record, DecisionRecord))
+            reads = reader.newest(
+                1,
+                lambda record: isinstance(record, DecisionRecord),
+                behind=lambda record: isinstance(record, OutcomeRecord),
+            )
+            tell_ended(reader)
         else:
             reads = list(reader.read(about=[wanted]))
     for read in reads:

@@ -8,14 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loaddata.table_view import LoadRecord, TableView
-from shedders.cli.decision_log import decision_reader
+from shedders.cli.decision_log import balancer_settings, decision_reader
 from shedders.live.choice import Choice, changed_since, of_chosen, of_decision
 from shedders.live.chosen import in_force
 from shedders.live.decision_record import DecisionRecord
 from shedders.live.decision_topic import is_cycle
 from shedders.live.policy_settings import balanced_by
 from shedders.live.policy_topic import PolicyTopics, policy_topic_exists, read_book
-from shedders.live.settings import NAME, BalancerSettings, configured
 from shedders.live.taking import Accepted, Gathered, snapshot_taken
 from shedders.snapshot_file import parse_snapshot, snapshot_bytes
 from statechannel.cli.channel_view import read_channel
@@ -31,6 +30,7 @@ from statechannel.kafka.topics import TopicAdmin
 if TYPE_CHECKING:
     from shedders.live.decision_topic import DecisionReader
     from shedders.live.policy_standing import Standing
+    from shedders.live.settings import BalancerSettings
     from shedders.snapshot import Snapshot
     from statechannel.audit.views import LogViews
     from statechannel.cli.connection import Connection
@@ -55,7 +55,7 @@ def live(connect: Connect) -> Snapshot:
 
 def gather(connection: Connection) -> Gathered:
     """Read it all: load first, then who owns what, so that a report is marked as lapsed rather than taken for current."""
-    settings = _settings(connection)
+    settings = balancer_settings(connection)
     log = _Log()
     loads, tops = _load_topics(connection)
     standing_at = _policies(connection)
@@ -202,12 +202,6 @@ def _policies(connection: Connection) -> Any:
 # --- decisions --------------------------------------------------------------------------------------------------------
 
 
-def _settings(connection: Connection) -> BalancerSettings:
-    values = dict(connection.settings.extensions.get(NAME, {}))
-    values.pop("enabled", None)
-    return configured(values)
-
-
 def _decided(
     connection: Connection, settings: BalancerSettings, standing: Standing | None, remarks: list[str]
 ) -> tuple[DecisionRecord | None, Choice]:
@@ -230,7 +224,8 @@ def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord 
         with decision_reader(connection) as reader:
             decision = _last(reader, is_cycle)
             if decision is None:
-                remarks.append("no decision was made yet: nothing is remembered, settings are this command's")
+                made = f"none was found, as {reader.ended}" if reader.ended else "none was made yet"
+                remarks.append(f"no decision to go on from, {made}: nothing is remembered, settings are this command's")
                 return None, None
             fingerprint = decision.fingerprint
             return decision, _last(

@@ -358,7 +358,9 @@ class BalancerExtension:
             return None
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
-        return await asyncio.to_thread(newest_decision, client, DecisionTopics(topics.channel), timeout_s)
+        return await asyncio.to_thread(
+            newest_decision, client, DecisionTopics(topics.channel), timeout_s, self.settings.recall_bounds()
+        )
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
