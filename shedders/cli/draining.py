@@ -25,6 +25,10 @@ from statechannel.kafka.errors import KafkaAdapterError
 
 ASK: Final = "drain"
 AGAIN_S: Final = 1.0
+NOTHING_MOVED: Final = frozenset(
+    {"no-destination", "unknown-broker", "bad-request", "not-cordoned", "unknown-ask", NO_EXTENSION}
+)
+"""Reasons that say that no bundle has left: only then is the cordon taken back, else it would be given bundles again."""
 EXTENSION_WAIT_S: Final = 15.0
 """A broker that has just begun to lead may not have started its extension yet."""
 
@@ -77,7 +81,7 @@ class Drained:
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
-        known = ("moved", "began_with", "left", "left_count", "reports_in_vain", "leads", "took_s")
+        known = ("moved", "began_with", "earlier_known", "left", "left_count", "reports_in_vain", "leads", "took_s")
         return {
             "operation": self.wish.drain,
             "broker": self.wish.broker,
@@ -255,7 +259,7 @@ def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: T
             f"the leader {told.broker} runs no balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
-    if cordoned.made and reason != "uncordoned" and take_back(connection, wish.broker, wish.drain):
+    if cordoned.made and reason in NOTHING_MOVED and take_back(connection, wish.broker, wish.drain):
         said += " (the cordon was taken back)"
     raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
 

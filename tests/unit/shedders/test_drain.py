@@ -25,6 +25,7 @@ from shedders.live.policy_standing import Standing
 from shedders.live.settings import BalancerSettings
 from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Transfer, Undetermined
 from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
+from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.runtime.handlers import ExtensionAsk
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(20)]
@@ -87,10 +88,20 @@ class Leader:
             metrics=shed,
             clocks=LiveClocks(),
         )
-        self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible")
+        self.before: dict[str, Any] = {"moved": ()}
+        self.own: list[frozenset[str]] = []
+        self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible", moved_before=self._moved_before)
         assert self.drains.bounds.record_bytes == 20_000
         self.checks = Checks(ports)
         self.asks = Asks(None, None, self.drains, self.checks)  # type: ignore[arg-type]
+
+    async def _moved_before(self, drain: str, broker: str, own: Any) -> Any:
+        """What leaders before this one have moved, as the topic of decisions tells."""
+        assert (drain, broker) == ("01OP", "b1")
+        self.own.append(own)
+        if isinstance(self.before["moved"], Exception):
+            raise self.before["moved"]
+        return self.before["moved"]
 
     async def ask(self, ask: str = "drain", timeout_s: float = 20.0, operation: str = "01OP", **args: Any) -> Outcome:
         args = {"broker": "b1"} | args if ask == "drain" else args
@@ -148,6 +159,8 @@ async def test_nothing_to_do_is_done() -> None:
         {"rate_per_s": "10"},
         {"rate_per_s": float("inf")},
         {"rate_per_s": float("nan")},
+        {"drain": 5},
+        {"drain": "D" * 900_000},
     ],
 )
 async def test_bad_requests(args: dict[str, Any]) -> None:
@@ -246,6 +259,42 @@ async def test_nobody_may_take_anything() -> None:
     record = leader.written[-1]
     assert [(one.name, one.reason) for one in record.left] == [(name, "pin") for name in NAMES[:3]]
     assert (record.label, record.moves) == ("Skip", [])
+
+
+async def test_a_second_leader_tells_of_the_whole_drain() -> None:
+    """Three of four bundles had gone when it took the drain up, and the fourth may go nowhere: that is no `no-destination`."""
+    channel = FakeChannel({**owned(3, "b2"), NAMES[3]: "b1"}, ("b1", "b2"))
+    leader = Leader(channel, Policies(cordons={"b1": "drain"}, pins={NAMES[3]: "b1"}))
+    leader.before["moved"] = frozenset(NAMES[:4])  # the fourth was tried, and stayed
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["left_count"]) == ("drained-in-part", 1)
+    assert (outcome.facts["moved"], outcome.facts["began_with"]) == (3, 4)
+    assert outcome.facts["earlier_known"] is True
+
+
+async def test_the_last_of_several_leaders_counts_each_bundle_once() -> None:
+    """The first leader began to move five: two arrived, three are still there, which this one moves."""
+    channel = FakeChannel({**owned(5, "b1"), NAMES[0]: "b2", NAMES[1]: "b3"}, ("b1", "b2", "b3"))
+    leader = Leader(channel)
+    leader.before["moved"] = frozenset(NAMES[:5])
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["moved"], outcome.facts["began_with"]) == ("drained", 5, 5)
+    (own,) = leader.own
+    assert own == {one.id for one in leader.written if isinstance(one, DecisionRecord)}, (
+        "what it wrote does not count twice"
+    )
+
+
+@pytest.mark.parametrize("before", [None, KafkaUnavailableError("away"), RuntimeError("a bug")])
+async def test_where_nobody_knows_what_was_moved_before_nobody_says_that_nothing_was(before: Any) -> None:
+    leader = Leader(FakeChannel(owned(3), ("b1", "b2")), Policies(cordons={"b1": "drain"}, pins={"t/n": "b1"}))
+    leader.before["moved"] = before
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained-in-part", 0, 3)
+    assert outcome.facts["earlier_known"] is False
 
 
 async def test_some_may_not() -> None:
