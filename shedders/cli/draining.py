@@ -181,6 +181,17 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
     return _judged(connection, wish, cordoned, told)
 
 
+def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
+    """Whether an answer is only that somebody else, or the same one in a moment, has to be asked.
+
+    Args:
+        begun_s: When it was asked first.
+    """
+    if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
+        return time.monotonic() - begun_s < EXTENSION_WAIT_S
+    return may_be_asked_again(outcome)
+
+
 class _Watch:
     """Waits for the end of one drain."""
 
@@ -204,7 +215,7 @@ class _Watch:
                 sent = self._send(left_s, first=first)
             first = False
             told = follow(self._connection, sent, self._show)
-            if not self._again(told.outcome):
+            if not is_asked_again(told.outcome, self._begun_s):
                 return told
             sent = None
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
@@ -219,11 +230,6 @@ class _Watch:
             **(wish.extra or {}),
         }
         return send(self._connection, ASK, args, left_s, identifier=wish.drain if first else None)
-
-    def _again(self, outcome: Outcome | None) -> bool:
-        if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
-            return time.monotonic() - self._begun_s < EXTENSION_WAIT_S
-        return may_be_asked_again(outcome)
 
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
