@@ -244,7 +244,7 @@ def test_where_nobody_says_so_in_time_the_next_broker_is_left_alone(world: World
     assert told.value.exit_code == ExitCode.UNDETERMINED
     assert f"--operation {RESTART}" in told.value.hint
     assert world.done == steps("b2")
-    world.answers = [answer]
+    world.answers = [answer] * 1_000
     with pytest.raises(CommandError, match="b2 is back, but"):
         world.run()
     world.answers.clear()
