@@ -213,7 +213,8 @@ class Story:
                 for _, one in moves
             ],
         )
-        self.promises.all(found.unsettled, f"{_count(len(moves), 'move')} in {_count(len(found.decisions), 'decision')}, all done")
+        did = f"{_count(len(moves), 'move')} in {_count(len(found.decisions), 'decision')}"
+        self.promises.all(found.unsettled, f"{did}, all done")
         n.table(
             ("load of", *sorted(found.before), "apart"),
             [

@@ -75,3 +75,19 @@ def test_the_collector_runs_again_afterwards_and_not_if_it_did_not_before() -> N
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_was_made_meanwhile_is_old_afterwards_and_what_others_froze_stays_frozen() -> None:
+    gc.collect()
+    with uncollected():
+        made = [[number] for number in range(100_000)]
+    # As many would be young else, and the next search would begin with them.
+    assert len(gc.get_objects(generation=0)) < 10_000 < len(made)
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    try:
+        with uncollected():
+            pass
+        assert gc.get_freeze_count() == frozen > len(made)
+    finally:
+        gc.unfreeze()
