@@ -304,7 +304,12 @@ class DecisionReader:
         self._tail.close()
 
     def read(
-        self, *, since_ms: int | None = None, start: int = 0, about: Iterable[str] | None = None
+        self,
+        *,
+        since_ms: int | None = None,
+        start: int = 0,
+        about: Iterable[str] | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[DecisionRead]:
         """What lies in the topic now, in order.
 
@@ -313,9 +318,12 @@ class DecisionReader:
             start: Begin at this offset; ignored where a time is given.
             about: Only records that speak of one of these names: bundles, brokers, operations, ids. The others are not even
                 decoded. None: all.
+            stop: Asked at each record, those that speak of nobody included: it ends there.
         """
         wanted = None if about is None else [name.encode() for name in about]
         for record in self._tail.records(self._tail.span(start=start, from_time_ms=since_ms)):
+            if stop():
+                return
             if wanted is None or _speaks_of(record, wanted):
                 yield decision_read(record)
 

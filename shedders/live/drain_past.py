@@ -7,8 +7,7 @@ left, but not what was there; each batch of moves, however, is a decision record
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from ulid import ULID
@@ -58,20 +57,22 @@ def moved_before(
     own: Collection[str],
     bounds: RecallBounds,
     timeout_s: float,
+    now_s: Callable[[], float],
 ) -> frozenset[str] | None:
     """Bundles that other decisions than `own` have begun to move for a drain; None where that took too long. Blocks.
+
+    Args:
+        now_s: Monotonic.
 
     Raises:
         KafkaAdapterError: Kafka is away, or refuses it.
     """
-    ends_s = time.monotonic() + bounds.time_s
+    ends_s = now_s() + bounds.time_s
     found: set[str] = set()
     with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
-        for read in reader.read(since_ms=_since_ms(drain), about=[drain]):
+        for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: now_s() > ends_s):
             found.update(moved_for(read.record, drain, broker, own))
-            if time.monotonic() > ends_s:
-                return None
-    return frozenset(found)
+    return None if now_s() > ends_s else frozenset(found)
 
 
 def _since_ms(drain: str) -> int | None:

@@ -372,7 +372,15 @@ class BalancerExtension:
         client, topics = channel.access
         timeout_s, bounds = channel.settings.kafka.command_timeout_s, self.settings.recall_bounds()
         return await asyncio.to_thread(
-            moved_before, client, DecisionTopics(topics.channel), drain, broker, own, bounds, timeout_s
+            moved_before,
+            client,
+            DecisionTopics(topics.channel),
+            drain,
+            broker,
+            own,
+            bounds,
+            timeout_s,
+            self._clocks.mono_s,
         )
 
     # --- what is known ----------------------------------------------------------------------------------------------

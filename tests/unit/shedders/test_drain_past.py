@@ -66,13 +66,14 @@ class Reader:
 
 def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> frozenset[str] | None:
     client, topics = ClientSettings("h:1"), DecisionTopics("chan")
-    return moved_before(client, topics, drain, "b1", {IDS[3]}, bounds or RecallBounds(), 5.0)
+    return moved_before(client, topics, drain, "b1", {IDS[3]}, bounds or RecallBounds(), 5.0, lambda: 0.0)
 
 
 def test_the_topic_is_read_from_shortly_before_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain_past, "DecisionReader", Reader)
     Reader.records = [drained(1, ONE), drained(2, ONE, OTHER), drained(3, WHOLE)]
     assert before() == {ONE, OTHER}
+    assert not Reader.asked.pop("stop")()
     assert Reader.asked == {"since_ms": AT_MS - 600_000, "about": [DRAIN_ID]}
     assert before(drain="01OP") == frozenset()
     assert Reader.asked["since_ms"] is None, "an id that tells no time"
@@ -82,3 +83,4 @@ def test_it_ends_where_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(drain_past, "DecisionReader", Reader)
     Reader.records = [drained(1, ONE)]
     assert before(RecallBounds(time_s=-1.0)) is None
+    assert Reader.asked["stop"](), "also where no record speaks of it"
