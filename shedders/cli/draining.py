@@ -25,10 +25,10 @@ from statechannel.kafka.errors import KafkaAdapterError
 
 ASK: Final = "drain"
 AGAIN_S: Final = 1.0
-NOTHING_MOVED: Final = frozenset(
-    {"no-destination", "unknown-broker", "bad-request", "not-cordoned", "unknown-ask", NO_EXTENSION}
-)
-"""Reasons that say that no bundle has left: only then is the cordon taken back, else it would be given bundles again."""
+NOTHING_MOVED: Final = "no-destination"
+"""The one answer that is about the whole drain, whoever led, and says that no bundle has left."""
+NOT_BEGUN: Final = frozenset({"bad-request", "unknown-ask", NO_EXTENSION})
+"""Of whoever did not take it up; another leader may have done so before."""
 EXTENSION_WAIT_S: Final = 15.0
 """A broker that has just begun to lead may not have started its extension yet."""
 
@@ -168,8 +168,9 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
     sent = under_way.sent if under_way is not None and under_way.open and not changes else None
     cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
     bar.show(wish.broker, f"draining {wish.broker}", 0, 1)
+    watch = _Watch(connection, wish, bar, begun=under_way is not None)
     try:
-        told = _Watch(connection, wish, bar).until_answered(sent, first=under_way is None)
+        told = watch.until_answered(sent, first=under_way is None)
     except KeyboardInterrupt:
         say(
             f"the drain goes on without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
@@ -178,7 +179,7 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
         raise
     finally:
         bar.drop(wish.broker)
-    return _judged(connection, wish, cordoned, told)
+    return _judged(connection, wish, cordoned, told, begun=watch.begun)
 
 
 def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
@@ -193,9 +194,14 @@ def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
 
 
 class _Watch:
-    """Waits for the end of one drain."""
+    """Waits for the end of one drain.
 
-    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar) -> None:
+    Attributes:
+        begun: Some leader may have taken it up before the one that has answered.
+    """
+
+    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar, *, begun: bool) -> None:
+        self.begun = begun
         self._connection = connection
         self._wish = wish
         self._bar = bar
@@ -218,6 +224,7 @@ class _Watch:
             if not is_asked_again(told.outcome, self._begun_s):
                 return told
             sent = None
+            self.begun = self.begun or not _is_not_begun(told.outcome)
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
 
     def _send(self, left_s: float, *, first: bool) -> Sent:
@@ -251,7 +258,11 @@ class _Watch:
         )
 
 
-def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: Told) -> Drained:
+def _is_not_begun(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Rejected) and str(outcome.reason) in NOT_BEGUN
+
+
+def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: Told, *, begun: bool) -> Drained:
     outcome = told.outcome
     if isinstance(outcome, Done):
         return Drained(wish, outcome.facts, told.broker, outcome.result)
@@ -265,7 +276,9 @@ def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: T
             f"the leader {told.broker} runs no balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
-    if cordoned.made and reason in NOTHING_MOVED and take_back(connection, wish.broker, wish.drain):
+    nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
+    # Else a broker that is half empty would be given bundles again.
+    if cordoned.made and nothing and take_back(connection, wish.broker, wish.drain):
         said += " (the cordon was taken back)"
     raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
 
