@@ -36,6 +36,10 @@ class ChannelPort(Protocol):
         """Whether this broker is the leader."""
         ...
 
+    def registered(self) -> Iterable[str]:
+        """The brokers that are heard in the registry."""
+        ...
+
     def positions(self) -> Mapping[int, int]:
         """Offset through which each partition is applied; -1 before the first record."""
         ...
@@ -58,6 +62,10 @@ class MemberChannel:
     def leading(self) -> bool:
         """See `ChannelPort.leading`."""
         return self._channel.leading
+
+    def registered(self) -> Iterable[str]:
+        """See `ChannelPort.registered`."""
+        return (one.broker for one in self._channel.brokers())
 
     def positions(self) -> Mapping[int, int]:
         """See `ChannelPort.positions`."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, Protocol
 
 from loaddata.report_record import Undecodable
@@ -17,6 +17,7 @@ from statechannel.runtime.supervision import RestartPolicy, Restarts
 _log = logging.getLogger(__name__)
 
 _WAITING_BATCHES = 4
+_PIECE_BYTES = 2**20
 _LOOK_S = 0.2
 
 
@@ -138,15 +139,15 @@ class Following(Generic[Report]):
     # --- in the reader's thread -------------------------------------------------------------------------------------
 
     def _sink(self, session: int, batch: LightBatch) -> None:
-        records = [LoadRecord(*record) for record in batch.records]
-        decoded = [(record, self._decode(record)) for record in records]
-        while not self._room.acquire(timeout=_LOOK_S):
-            if session != self._session:
-                return
-        try:
-            self._call(self._take, session, batch, decoded)
-        except RuntimeError:  # the loop has ended
-            self._room.release()
+        for piece in _pieces(batch):
+            decoded = [(record, self._decode(record)) for record in (LoadRecord(*one) for one in piece.records)]
+            while not self._room.acquire(timeout=_LOOK_S):
+                if session != self._session:
+                    return
+            try:
+                self._call(self._take, session, piece, decoded)
+            except RuntimeError:  # the loop has ended
+                self._room.release()
 
     def _ended(self, session: int, error: BaseException) -> None:
         try:
@@ -185,3 +186,23 @@ class Following(Generic[Report]):
         self.caught_up = False
         self._reader = None
         self._revival = self._loop.call_later(wait_s, self._open, session)
+
+
+def _pieces(batch: LightBatch) -> Iterator[LightBatch]:
+    """A batch in stretches of few bytes: what waits for the loop is decoded, and a hundred large reports fill the memory."""
+    start = 0
+    while True:
+        end, size_bytes = start, 0
+        while end < len(batch.records) and (end == start or size_bytes < _PIECE_BYTES):
+            size_bytes += len(batch.records[end].value or b"")
+            end += 1
+        last = end == len(batch.records)
+        yield LightBatch(
+            batch.records[start:end],
+            opened=batch.opened and start == 0,
+            backlog=min(end - start, max(0, batch.backlog - start)),
+            caught_up=batch.caught_up and end >= batch.backlog,
+        )
+        if last:
+            return
+        start = end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from loaddata.following import Clocks, Following, TopicReader
@@ -198,6 +198,12 @@ class KafkaSide:
         """Whether the view holds all that lay in the topic when it was opened."""
         return (self._loads if kind is Kind.BROKER_LOAD else self._tops).caught_up
 
+    def registered(self, brokers: Iterable[str]) -> None:
+        """Who is registered: nobody else's reports count."""
+        names, now_s = list(brokers), self._clocks.mono_s()
+        self.broker_load.registered(names, now_s)
+        self.top_bundles.registered(names, now_s)
+
     def ownership_changed(self, change: OwnershipChange) -> None:
         """A bundle came to a broker or left it."""
         self.broker_load.ownership_changed(change)
@@ -219,6 +225,8 @@ class KafkaSide:
             "views": {
                 str(kind): {
                     "brokers": len(self.view(kind)),
+                    "strangers": len(self.view(kind).strangers),
+                    "held_bytes": self.view(kind).held_bytes,
                     "caught_up": followed.caught_up,
                     "failures": followed.failures,
                     "last_error": followed.last_error,

@@ -117,6 +117,7 @@ class LoadService:
         """
         if self._tasks:
             raise RuntimeError("load data is started once")
+        self._topics.registered(self._channel.registered())
         await self._topics.open()
         self._reporter.own.started(self._channel.positions())
         make = asyncio.get_running_loop().create_task
@@ -193,6 +194,7 @@ class LoadService:
     async def _tick_for_ever(self) -> None:
         while True:
             self._wake.clear()
+            await self._guarded("listening", self._listen)
             await self._guarded("measuring", self._measure)
             await self._guarded("reporting", self._report)
             await self._guarded("leading", self._lead)
@@ -213,6 +215,10 @@ class LoadService:
                 _log.exception("load data: %s failed", doing)
         else:
             self._failing.pop(doing, None)
+
+    async def _listen(self) -> None:
+        """Who is registered by now."""
+        self._topics.registered(self._channel.registered())
 
     async def _measure(self) -> None:
         now_s = self._clocks.mono_s()
@@ -251,7 +257,7 @@ class LoadService:
         now_s, now_ms = self._clocks.mono_s(), self._clocks.wall_ms()
         for kind, expiry in self._expiry.items():
             if self._topics.caught_up(kind):
-                self._topics.bury(kind, expiry.step(self._topics.view(kind).seen(now_s), now_s, now_ms))
+                self._topics.bury(kind, expiry.step(self._topics.view(kind).held(now_s), now_s, now_ms))
 
     # --- ownership --------------------------------------------------------------------------------------------------
 

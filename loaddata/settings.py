@@ -10,7 +10,7 @@ from loaddata.averages import SampleClock
 from loaddata.broker_load import ResourceWeights
 from loaddata.broker_update import UpdateRules
 from loaddata.expiry import ExpiryRules
-from loaddata.report_record import BUNDLES_MAX
+from loaddata.report_record import BUNDLES_MAX, VALUE_MAX_BYTES
 from loaddata.reporter import ReporterRules
 from loaddata.reporting import ReportRules
 from loaddata.table_view import ViewRules
@@ -163,6 +163,19 @@ class LoadSettings(Group):
     )
     brokers_max: int = setting(10_000, "Brokers that are remembered; newcomers beyond it are refused.", ge=1)
     bundles_max: int = setting(100_000, "Bundles of this broker that are measured; the others are left out.", ge=1)
+    strangers_max: int = setting(
+        100,
+        "Of them so many that nobody has registered (yet): their reports do not count, and the oldest is forgotten beyond it.",
+        ge=1,
+        le=10_000,
+    )
+    held_bytes: int = setting(
+        64 * 2**20,
+        "What all reports of a topic that are held may have, as they lie there; in memory it is about twice as much. Beyond it "
+        "those that do not count make room, and then a report is refused. A thousand brokers with a hundred bundles have 45 MB.",
+        ge=VALUE_MAX_BYTES,
+        le=2**40,
+    )
     acks: Literal[0, 1] = setting(
         1, "1: a report is in the log of one Kafka broker; 0: it was sent. One that is lost is written again."
     )
@@ -247,7 +260,7 @@ class LoadSettings(Group):
 
     def view_rules(self) -> ViewRules:
         """Bounds of the views."""
-        return ViewRules(self.ttl_s, self.brokers_max, self.clock_differs_max_s)
+        return ViewRules(self.ttl_s, self.brokers_max, self.clock_differs_max_s, self.strangers_max, self.held_bytes)
 
     def expiry_rules(self) -> ExpiryRules:
         """When the leader buries."""

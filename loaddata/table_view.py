@@ -7,9 +7,10 @@ came, the age on arrival is estimated (see `age_on_arrival`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from loaddata.ownership import OwnershipChange
@@ -59,6 +60,7 @@ class Dropped(StrEnum):
 
     BARE_NULL = "bare-null"
     TOO_MANY_BROKERS = "too-many-brokers"
+    NO_ROOM = "no-room"
 
 
 def age_on_arrival(timestamp_ms: int, later_ms: int, wall_ms: int | None) -> float:
@@ -94,11 +96,13 @@ class Entry(Generic[Report]):
     Attributes:
         offset: Where it lies in the topic.
         born_s: Reader's monotonic time at which it was written, as far as can be known.
+        size_bytes: Of the record's value.
     """
 
     report: Report
     offset: int
     born_s: float
+    size_bytes: int
 
 
 class Seen(Generic[Report], NamedTuple):
@@ -123,14 +127,19 @@ class ViewRules:
 
     Attributes:
         ttl_s: Time to live of a report, by the reader's clock.
-        brokers_max: Brokers that are remembered. Beyond it outdated ones make room; where there are none, newcomers are
-            refused, so that junk cannot push out those that are there.
+        brokers_max: Brokers that are remembered. Beyond it those that nobody has registered and outdated ones make room; where
+            there are none, newcomers are refused, so that junk cannot push out those that are there.
+        strangers_max: Brokers among them that nobody has registered, or not yet; beyond it the oldest is forgotten.
+        held_bytes: What all reports that are held may have, as they lie in the topic; a report for which others make no room
+            is refused.
         clock_differs_max_s: A writer whose wall clock is further from the log's than this is taken for broken.
     """
 
     ttl_s: float = 1_800.0
     brokers_max: int = 10_000
     clock_differs_max_s: float = 86_400.0
+    strangers_max: int = 100
+    held_bytes: int = 64 * 2**20
 
 
 @dataclass(slots=True)
@@ -139,6 +148,7 @@ class TableView(Generic[Report]):
 
     Attributes:
         position: Offset of the newest record that was looked at, whatever became of it; -1 before the first.
+        held_bytes: Of the values of all reports that are held.
         fates: Records by what became of them. `dropped`: those dropped, by reason. `last_dropped`: why the newest was.
     """
 
@@ -147,7 +157,10 @@ class TableView(Generic[Report]):
     dropped: Counter[Junk | Dropped] = field(default_factory=Counter)
     last_dropped: str = ""
     position: int = -1
+    held_bytes: int = 0
+    _known: dict[str, float] | None = None
     _entries: dict[str, Entry[Report]] = field(default_factory=dict)
+    _strangers: dict[str, None] = field(default_factory=dict)
     _changed: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -156,7 +169,31 @@ class TableView(Generic[Report]):
     def reopened(self) -> None:
         """The topic is read from its beginning (again): offsets start over."""
         self._entries.clear()
+        self._strangers.clear()
+        self.held_bytes = 0
         self.position = -1
+
+    def registered(self, brokers: Iterable[str], now_s: float) -> None:
+        """Who is registered now. Reports of others do not count, whoever wrote them; before the first call everybody's do.
+
+        Who was registered within the time to live counts still: its bundles are placed by what it told last.
+        """
+        known = {} if self._known is None else self._known
+        for name in brokers:
+            known.pop(name, None)
+            known[name] = now_s
+        for name in list(known):
+            if now_s - known[name] <= self.rules.ttl_s and len(known) <= self.rules.brokers_max:
+                break  # they lie in the order in which they were heard last
+            del known[name]
+        self._known = known
+        self._strangers = {name: None for name in self._entries if name not in known}
+        self._trim_strangers(self.rules.strangers_max)
+
+    @property
+    def strangers(self) -> list[str]:
+        """Brokers whose reports are held, and that nobody has registered; the oldest first."""
+        return list(self._strangers)
 
     def read(self, record: LoadRecord, found: Report | Undecodable | None, arrival: Arrival) -> Fate:
         """Take one record in.
@@ -182,10 +219,18 @@ class TableView(Generic[Report]):
         held = self._entries.get(header.broker)
         if held is not None and _is_late(header, held.report.header) and not self._is_outdated(held, arrival.now_s):
             return Fate.LATE
-        if held is None and not self._has_room(arrival.now_s):
-            return self._drop(Dropped.TOO_MANY_BROKERS, f"no room for {header.broker}: {len(self)} brokers report")
+        size_bytes = len(record.value or b"")
+        refused = self._make_room(header.broker, size_bytes, arrival.now_s)
+        if refused is not None:
+            return self._drop(
+                refused, f"no room for {header.broker}: {len(self)} brokers report {self.held_bytes} bytes"
+            )
         age_s = age_on_arrival(record.timestamp_ms, arrival.later_ms, arrival.wall_ms)
-        self._entries[header.broker] = Entry(found, record.offset, arrival.now_s - age_s)
+        self._forget(header.broker)  # who reports is the newest
+        self._entries[header.broker] = Entry(found, record.offset, arrival.now_s - age_s, size_bytes)
+        if self._known is not None and header.broker not in self._known:
+            self._strangers[header.broker] = None
+        self.held_bytes += size_bytes
         return Fate.TAKEN
 
     def _null(self, record: LoadRecord) -> Fate:
@@ -198,7 +243,7 @@ class TableView(Generic[Report]):
         held = self._entries.get(name)
         if held is not None and not tombstone.honoured_over(held.offset):
             return Fate.NOT_HONOURED
-        self._entries.pop(name, None)
+        self._forget(name)
         return Fate.HONOURED
 
     def _drop(self, reason: Junk | Dropped, why: str) -> Fate:
@@ -206,11 +251,37 @@ class TableView(Generic[Report]):
         self.last_dropped = why
         return Fate.DROPPED
 
-    def _has_room(self, now_s: float) -> bool:
-        if len(self._entries) >= self.rules.brokers_max:
+    def _forget(self, name: str) -> None:
+        entry = self._entries.pop(name, None)
+        self._strangers.pop(name, None)
+        if entry is not None:
+            self.held_bytes -= entry.size_bytes
+
+    def _make_room(self, broker: str, size_bytes: int, now_s: float) -> Dropped | None:
+        """Let go what counts least until a report has room; why it has none, if nothing is left to let go."""
+        held = self._entries.get(broker)
+        new, more_bytes = held is None, size_bytes - (0 if held is None else held.size_bytes)
+        stranger = self._known is not None and broker not in self._known
+        if stranger and broker not in self._strangers:
+            self._trim_strangers(self.rules.strangers_max - 1)
+        while not self._fits(new, more_bytes) and (
+            others := [name for name in islice(self._strangers, 2) if name != broker]
+        ):
+            self._forget(others[0])
+        if not stranger and not self._fits(new, more_bytes):
             for name in [name for name, one in self._entries.items() if self._is_outdated(one, now_s)]:
-                del self._entries[name]
-        return len(self._entries) < self.rules.brokers_max
+                if name != broker:
+                    self._forget(name)
+        if self._fits(new, more_bytes):
+            return None
+        return Dropped.TOO_MANY_BROKERS if len(self) + new > self.rules.brokers_max else Dropped.NO_ROOM
+
+    def _fits(self, new: bool, more_bytes: int) -> bool:
+        return len(self) + new <= self.rules.brokers_max and self.held_bytes + more_bytes <= self.rules.held_bytes
+
+    def _trim_strangers(self, count_max: int) -> None:
+        while len(self._strangers) > count_max:
+            self._forget(next(iter(self._strangers)))
 
     def ownership_changed(self, change: OwnershipChange) -> None:
         """A bundle came to a broker or left it: its report must name this position, or a later one, to be current."""
@@ -226,7 +297,13 @@ class TableView(Generic[Report]):
         return any(header.owned_as_of.get(partition, -1) < offset for partition, offset in known.items())
 
     def seen(self, now_s: float) -> dict[str, Seen[Report]]:
-        """Every broker's newest report, by broker, sorted; the outdated ones, too, marked."""
+        """The newest report of every broker that counts (`registered`), sorted; the outdated ones, too, marked."""
+        known = self._known
+        names = self._entries if known is None else [name for name in self._entries if name in known]
+        return {name: self._seen(self._entries[name], now_s) for name in sorted(names)}
+
+    def held(self, now_s: float) -> dict[str, Seen[Report]]:
+        """As `seen`, with those that do not count."""
         return {name: self._seen(self._entries[name], now_s) for name in sorted(self._entries)}
 
     def get(self, broker: str, now_s: float) -> Seen[Report] | None:

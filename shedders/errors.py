@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
+from shedders.near import nearest, shown
 from statechannel.errors import StateChannelError
 
 BAD_SETTINGS = 8
@@ -15,11 +15,11 @@ class UnknownStrategyError(StateChannelError):
     """No strategy of that name is installed."""
 
     def __init__(self, kind: str, name: str, known: Sequence[str]) -> None:
-        near = get_close_matches(name, known, 1)
+        near = nearest(name, known)
         meant = f"did you mean {near[0]}? " if near else ""
         word = kind.removeprefix("shedders.")
         super().__init__(
-            f"there is no {word}{' ' if word else ''}strategy `{name}`",
+            f"there is no {word}{' ' if word else ''}strategy `{shown(name)}`",
             hint=f"{meant}There are: {', '.join(known) or 'none'}.",
             exit_code=BAD_SETTINGS,
         )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
+from shedders.near import nearest, shown
 from statechannel.errors import StateChannelError
 
 Settings = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -36,9 +36,11 @@ class UnknownProfileError(StateChannelError):
     """There is no profile of that name."""
 
     def __init__(self, name: str) -> None:
-        near = get_close_matches(name, list(PROFILES), 1)
+        near = nearest(name, PROFILES)
         meant = f"did you mean {near[0]}? " if near else ""
-        super().__init__(f"there is no profile `{name}`", hint=f"{meant}There are: {', '.join(PROFILES)}.", exit_code=8)
+        super().__init__(
+            f"there is no profile `{shown(name)}`", hint=f"{meant}There are: {', '.join(PROFILES)}.", exit_code=8
+        )
 
 
 def profile(name: str) -> Profile:

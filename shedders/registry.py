@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 import orjson
@@ -14,10 +14,14 @@ from pydantic import ValidationError
 from shedders import strategy as ports
 from shedders.cluster import Bundle
 from shedders.errors import BAD_SETTINGS, StrategyFailedError
+from shedders.near import nearest, shown
 from shedders.strategy import Placing, Shedding, SplitAlgorithm, StrategySettings
 from statechannel.errors import StateChannelError
 
 Made = TypeVar("Made", bound=StrategySettings)
+
+PROBLEMS_MAX = 20
+"""So many wrong settings are told one by one; of the others, how many there are."""
 
 CanTake = Callable[[Bundle, str], str | None]
 """Filters, as shedding strategies may ask them: why a broker may not take a bundle; None if it may."""
@@ -111,17 +115,19 @@ def settings_of(model: type[Made], owner: str, values: Mapping[str, Any]) -> Mad
         return model.model_validate_json(json.dumps(dict(values)))
     except ValidationError as error:
         known = list(model.model_fields)
-        problems = [_problem(owner, detail, known) for detail in error.errors(include_url=False)]
+        problems = [_problem(owner, detail, known) for detail in islice(error.errors(include_url=False), PROBLEMS_MAX)]
+        if error.error_count() > PROBLEMS_MAX:
+            problems.append(f"{error.error_count() - PROBLEMS_MAX} more")
         raise StrategySettingsError(owner, problems, known) from error
 
 
 def _problem(owner: str, detail: Any, known: Sequence[str]) -> str:
     name = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        near = get_close_matches(name, known, 1)
-        return f"{owner} has no setting `{name}`{f'; did you mean `{near[0]}`?' if near else ''}"
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    return f"{owner}.{name}: {message}, found {detail['input']!r}" if name else f"{owner}: {message}"
+        near = nearest(name, known)
+        return f"{owner} has no setting `{shown(name)}`{f'; did you mean `{near[0]}`?' if near else ''}"
+    message = shown(detail["msg"][:1].lower() + detail["msg"][1:])
+    return f"{owner}.{shown(name)}: {message}, found {shown(repr(detail['input']))}" if name else f"{owner}: {message}"
 
 
 def parse_flags(flags: Sequence[str]) -> dict[str, Any]:

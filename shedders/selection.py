@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,16 @@ from shedders.cuts import algorithm_name
 from shedders.filter_rules import FilterSettings
 from shedders.placing import Pipeline
 from shedders.profiles import profile as profile_of
-from shedders.registry import Made, SheddingMaker, find, made, parse_flags, settings_of, shedding_maker
+from shedders.registry import (
+    Made,
+    SheddingMaker,
+    StrategySettingsError,
+    find,
+    made,
+    parse_flags,
+    settings_of,
+    shedding_maker,
+)
 from shedders.snapshot import Snapshot
 from shedders.strategy import StrategySettings
 
@@ -49,17 +58,24 @@ class Flags:
     around: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def parse(cls, flags: Sequence[str]) -> Flags:
+    def parse(cls, flags: Sequence[str], used: Collection[str] = AROUND) -> Flags:
         """Sort `name=value` and `filters.name=value`.
 
+        Args:
+            used: Parts that the command looks at; settings of the others would be lost in silence.
+
         Raises:
-            StrategySettingsError: One is not of that form.
+            StrategySettingsError: One is not of that form, or of a part that is not looked at.
         """
         own: dict[str, Any] = {}
         around: dict[str, dict[str, Any]] = {part: {} for part in AROUND}
         for name, value in parse_flags(flags).items():
             part, dot, rest = name.partition(".")
             if dot and part in around:
+                if part not in used:
+                    raise StrategySettingsError(
+                        "this plan", [f"--set {name}: this plan does not look at settings of {part}"], []
+                    )
                 around[part][rest] = value
             else:
                 own[name] = value
@@ -88,9 +104,12 @@ def choose(
         StrategyFailedError: It cannot be used.
         StrategySettingsError: It does not take these settings.
     """
-    base = profile_of(profile or snapshot.profile)
-    name = name and (algorithm_name(name) if kind == "split" else name)
-    wanted = name or (None if profile else getattr(snapshot.strategies, kind)) or base.strategies[kind]
+    base = profile_of(snapshot.profile if profile is None else profile)
+    if name is None:
+        own = getattr(snapshot.strategies, kind) if profile is None else None
+        wanted = own or base.strategies[kind]
+    else:
+        wanted = algorithm_name(name) if kind == "split" else name
     found = find(kind, wanted)
     merged = {**_values(snapshot, kind, wanted, profile), **(values or {})}
     return Chosen(kind, wanted, base.name, settings_of(found.Settings, f"{kind}.{wanted}", merged), found)
@@ -148,6 +167,6 @@ def dumped(settings: BaseModel) -> dict[str, Any]:
 
 def _values(snapshot: Snapshot, kind: str, name: str, profile: str | None) -> dict[str, Any]:
     """Settings that differ from the defaults, as the profile and the snapshot have them."""
-    base = profile_of(profile or snapshot.profile)
-    own = {} if profile else getattr(snapshot.settings, kind).get(name, {})
+    base = profile_of(snapshot.profile if profile is None else profile)
+    own = {} if profile is not None else getattr(snapshot.settings, kind).get(name, {})
     return {**base.settings.get(kind, {}).get(name, {}), **own}

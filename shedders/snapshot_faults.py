@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from shedders.near import nearest
 from shedders.patterns import compiled
 from shedders.snapshot import BundlePart, IsolationPart, PoliciesPart, Snapshot
 from statechannel.core.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
@@ -72,7 +72,7 @@ def sentence(detail: ErrorDetails) -> str:
     if kind == "missing":
         return f"{where} is missing"
     if kind == "extra_forbidden":
-        near = get_close_matches(str(loc[-1]), _known_beside(loc), 1)
+        near = nearest(str(loc[-1]), _known_beside(loc))
         return f"{where} is no field of the format{f'; did you mean {near[0]}?' if near else ''}"
     message = detail["msg"].removeprefix("Input should be ")
     wanted = "a finite number is wanted" if kind == "finite_number" else f"{message[:1].lower()}{message[1:]} is wanted"
@@ -136,7 +136,7 @@ def _bundle_path(name: str) -> str:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), 1)
+    near = nearest(name, known)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -9,10 +9,22 @@ from typing import Any
 from shedders.live.decision_book import DecisionBook
 from shedders.live.decision_record import DecisionRecord, MoveEntry, PlacedEntry, Undecodable
 from shedders.live.decision_topic import DecisionReader, DecisionTopics, describe_decision_topic
+from shedders.live.settings import NAME, BalancerSettings, configured
 from statechannel.cli.connection import Connection
 from statechannel.cli.kafka_wait import naming_address, told_if_slow
 from statechannel.cli.output import say
 from statechannel.kafka.errors import TopicMissingError
+
+
+def balancer_settings(connection: Connection) -> BalancerSettings:
+    """The balancer's settings as this command is given them.
+
+    Raises:
+        SettingsError: They cannot be used.
+    """
+    values = dict(connection.settings.extensions.get(NAME, {}))
+    values.pop("enabled", None)
+    return configured(values)
 
 
 @contextmanager
@@ -26,7 +38,11 @@ def decision_reader(connection: Connection) -> Iterator[DecisionReader]:
     topics = DecisionTopics(connection.topics.channel)
     with told_if_slow(connection):
         describe_decision_topic(connection.client, topics, timeout_s=connection.timeout_s)
-    with naming_address(connection), DecisionReader(connection.client, topics, timeout_s=connection.timeout_s) as found:
+    bounds = balancer_settings(connection).recall_bounds()
+    with (
+        naming_address(connection),
+        DecisionReader(connection.client, topics, timeout_s=connection.timeout_s, bounds=bounds) as found,
+    ):
         yield found
 
 
@@ -39,6 +55,12 @@ def reader_if_any(connection: Connection) -> Iterator[DecisionReader | None]:
     except TopicMissingError as error:
         say(f"no decision is known: {error}")
         yield None
+
+
+def tell_ended(reader: DecisionReader) -> None:
+    """A remark where not all was looked at that might have been asked for."""
+    if reader.ended:
+        say(f"older decisions were not looked at, as {reader.ended} (extensions.{NAME}.recall_*)")
 
 
 def tell_junk(book: DecisionBook) -> None:

@@ -12,6 +12,7 @@ from shedders.cli.decision_log import (
     DEED_HEADERS,
     decision_reader,
     deeds,
+    tell_ended,
     tell_junk,
     tell_unreadable,
     told,
@@ -58,6 +59,12 @@ def decisions(
     if ctx.invoked_subcommand is not None:
         _nothing_given(ctx)
         return
+    if max_seconds is not None and not follow:
+        raise CommandError(
+            "--for says when --follow ends, and there is no --follow",
+            hint="Add --follow, or say --since for how far to look back.",
+            code=ExitCode.USAGE,
+        )
     since_ms = parse_since(since, now_ms())
     with decision_reader(connect()) as reader:
         if follow:
@@ -96,7 +103,12 @@ def show(
     book = DecisionBook()
     with decision_reader(connect()) as reader:
         if wanted == LAST:
-            reads = reader.newest(1, lambda record: isinstance(record, DecisionRecord))
+            reads = reader.newest(
+                1,
+                lambda record: isinstance(record, DecisionRecord),
+                behind=lambda record: isinstance(record, OutcomeRecord),
+            )
+            tell_ended(reader)
         else:
             reads = list(reader.read(about=[wanted]))
     for read in reads:

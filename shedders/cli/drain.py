@@ -133,6 +133,8 @@ def _tell(drained: Drained, output: Output) -> None:
             ("bundle", "reason", "why"),
             [(one.get("bundle"), one.get("reason"), one.get("why")) for one in drained.left],
         )
+    if facts["earlier_known"] is False:
+        say("note: another leader may have moved more; its decisions could not be read")
     if facts["reports_in_vain"]:
         say(f"note: {facts['reports_in_vain']} bundles went to brokers that did not report their load in time")
     if facts["leads"]:

@@ -25,6 +25,10 @@ from statechannel.kafka.errors import KafkaAdapterError
 
 ASK: Final = "drain"
 AGAIN_S: Final = 1.0
+NOTHING_MOVED: Final = "no-destination"
+"""The one answer that is about the whole drain, whoever led, and says that no bundle has left."""
+NOT_BEGUN: Final = frozenset({"bad-request", "unknown-ask", NO_EXTENSION})
+"""Of whoever did not take it up; another leader may have done so before."""
 EXTENSION_WAIT_S: Final = 15.0
 """A broker that has just begun to lead may not have started its extension yet."""
 
@@ -77,7 +81,7 @@ class Drained:
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
-        known = ("moved", "began_with", "left", "left_count", "reports_in_vain", "leads", "took_s")
+        known = ("moved", "began_with", "earlier_known", "left", "left_count", "reports_in_vain", "leads", "took_s")
         return {
             "operation": self.wish.drain,
             "broker": self.wish.broker,
@@ -164,8 +168,9 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
     sent = under_way.sent if under_way is not None and under_way.open and not changes else None
     cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
     bar.show(wish.broker, f"draining {wish.broker}", 0, 1)
+    watch = _Watch(connection, wish, bar, begun=under_way is not None)
     try:
-        told = _Watch(connection, wish, bar).until_answered(sent, first=under_way is None)
+        told = watch.until_answered(sent, first=under_way is None)
     except KeyboardInterrupt:
         say(
             f"the drain goes on without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
@@ -174,13 +179,29 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
         raise
     finally:
         bar.drop(wish.broker)
-    return _judged(connection, wish, cordoned, told)
+    return _judged(connection, wish, cordoned, told, begun=watch.begun)
+
+
+def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
+    """Whether an answer is only that somebody else, or the same one in a moment, has to be asked.
+
+    Args:
+        begun_s: When it was asked first.
+    """
+    if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
+        return time.monotonic() - begun_s < EXTENSION_WAIT_S
+    return may_be_asked_again(outcome)
 
 
 class _Watch:
-    """Waits for the end of one drain."""
+    """Waits for the end of one drain.
 
-    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar) -> None:
+    Attributes:
+        begun: Some leader may have taken it up before the one that has answered.
+    """
+
+    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar, *, begun: bool) -> None:
+        self.begun = begun
         self._connection = connection
         self._wish = wish
         self._bar = bar
@@ -200,9 +221,10 @@ class _Watch:
                 sent = self._send(left_s, first=first)
             first = False
             told = follow(self._connection, sent, self._show)
-            if not self._again(told.outcome):
+            if not is_asked_again(told.outcome, self._begun_s):
                 return told
             sent = None
+            self.begun = self.begun or not _is_not_begun(told.outcome)
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
 
     def _send(self, left_s: float, *, first: bool) -> Sent:
@@ -215,11 +237,6 @@ class _Watch:
             **(wish.extra or {}),
         }
         return send(self._connection, ASK, args, left_s, identifier=wish.drain if first else None)
-
-    def _again(self, outcome: Outcome | None) -> bool:
-        if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
-            return time.monotonic() - self._begun_s < EXTENSION_WAIT_S
-        return may_be_asked_again(outcome)
 
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
@@ -241,7 +258,11 @@ class _Watch:
         )
 
 
-def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: Told) -> Drained:
+def _is_not_begun(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Rejected) and str(outcome.reason) in NOT_BEGUN
+
+
+def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: Told, *, begun: bool) -> Drained:
     outcome = told.outcome
     if isinstance(outcome, Done):
         return Drained(wish, outcome.facts, told.broker, outcome.result)
@@ -255,7 +276,9 @@ def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: T
             f"the leader {told.broker} runs no balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
-    if cordoned.made and reason != "uncordoned" and take_back(connection, wish.broker, wish.drain):
+    nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
+    # Else a broker that is half empty would be given bundles again.
+    if cordoned.made and nothing and take_back(connection, wish.broker, wish.drain):
         said += " (the cordon was taken back)"
     raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
 

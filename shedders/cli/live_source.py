@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loaddata.table_view import LoadRecord, TableView
-from shedders.cli.decision_log import decision_reader
+from shedders.cli.decision_log import balancer_settings, decision_reader
+from shedders.cli.newest_of_each import NewestOfEach
 from shedders.live.choice import Choice, changed_since, of_chosen, of_decision
 from shedders.live.chosen import in_force
 from shedders.live.decision_record import DecisionRecord
 from shedders.live.decision_topic import is_cycle
 from shedders.live.policy_settings import balanced_by
 from shedders.live.policy_topic import PolicyTopics, policy_topic_exists, read_book
-from shedders.live.settings import NAME, BalancerSettings, configured
+from shedders.live.settings import NAME
 from shedders.live.taking import Accepted, Gathered, snapshot_taken
 from shedders.snapshot_file import parse_snapshot, snapshot_bytes
 from statechannel.cli.channel_view import read_channel
@@ -30,8 +30,10 @@ from statechannel.kafka.light_topic import LightBatch, LightReader
 from statechannel.kafka.topics import TopicAdmin
 
 if TYPE_CHECKING:
+    from loaddata.settings import LoadSettings
     from shedders.live.decision_topic import DecisionReader
     from shedders.live.policy_standing import Standing
+    from shedders.live.settings import BalancerSettings
     from shedders.snapshot import Snapshot
     from statechannel.audit.views import LogViews
     from statechannel.cli.connection import Connection
@@ -56,15 +58,15 @@ def live(connect: Connect) -> Snapshot:
 
 def gather(connection: Connection) -> Gathered:
     """Read it all: load first, then who owns what, so that a report is marked as lapsed rather than taken for current."""
-    settings = _settings(connection)
+    settings = balancer_settings(connection)
     log = _Log()
-    loads, tops = _load_topics(connection)
+    remarks: list[str] = []
+    loads, tops = _load_topics(connection, settings.load, remarks)
     standing_at = _policies(connection)
     views = read_channel(connection, [log.observe])
     registry = read_registry(connection)
     at_ms = _time_ms(registry, views, [*(loads or ()), *(tops or ())])
     standing = None if standing_at is None else standing_at.at(at_ms)
-    remarks: list[str] = []
     decision, choice = _decided(connection, settings, standing, remarks)
     own = balanced_by(settings, {} if standing is None else standing.settings)
     leader = registry.leader
@@ -86,7 +88,7 @@ def gather(connection: Connection) -> Gathered:
         tops=tops,
         standing=standing,
         decision=decision,
-        rules=partial(TableView, settings.load.view_rules()),
+        rules=lambda: _view(settings.load, registry),
         top_ttl_s=settings.load.ttl_s,
         move_memory_s=own.move_memory_s,
         budget=own.budget,
@@ -162,23 +164,33 @@ def _text(value: object) -> str | None:
 # --- load reports, policies -------------------------------------------------------------------------------------------
 
 
-def _load_topics(connection: Connection) -> tuple[Sequence[LoadRecord] | None, Sequence[LoadRecord] | None]:
+def _view(settings: LoadSettings, registry: Registry) -> TableView[Any]:
+    """As a leader has it: reports of brokers that nobody has registered do not count."""
+    view: TableView[Any] = TableView(settings.view_rules())
+    view.registered([*registry.members.lost, *registry.members.alive], 0.0)
+    return view
+
+
+def _load_topics(
+    connection: Connection, settings: LoadSettings, remarks: list[str]
+) -> tuple[Sequence[LoadRecord] | None, Sequence[LoadRecord] | None]:
     topics = LoadTopics(connection.topics.channel)
     names = (topics.broker_load, topics.top_bundles)
     with told_if_slow(connection):
         there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(names))
-    loads, tops = (_records(connection, name) if name in there else None for name in names)
+    loads, tops = (_records(connection, name, settings, remarks) if name in there else None for name in names)
     return loads, tops
 
 
-def _records(connection: Connection, name: str) -> Sequence[LoadRecord]:
-    """All that lies in a load topic; by the reader that knows headers, as tombstones have them."""
-    found: list[LoadRecord] = []
+def _records(connection: Connection, name: str, settings: LoadSettings, remarks: list[str]) -> Sequence[LoadRecord]:
+    """What counts in a load topic; by the reader that knows headers, as tombstones have them."""
+    found = NewestOfEach(settings.brokers_max, settings.held_bytes)
 
     def sink(batch: LightBatch) -> None:
         if batch.opened:
             found.clear()
-        found.extend(LoadRecord(*record) for record in batch.records)
+        for record in batch.records:
+            found.add(LoadRecord(*record))
 
     with naming_address(connection):
         reader = LightReader(connection.client, name, sink, group_id=connection.topics.reader_group)
@@ -193,7 +205,11 @@ def _records(connection: Connection, name: str) -> Sequence[LoadRecord]:
                 f"{name} was not read to its end within {connection.timeout_s:g} s{cause}.",
                 hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
             )
-    return found
+    if found.left_out:
+        remarks.append(
+            f"{found.left_out} records of {name} were left out: extensions.{NAME}.load.held_bytes or brokers_max is reached"
+        )
+    return found.records
 
 
 def _policies(connection: Connection) -> Any:
@@ -205,12 +221,6 @@ def _policies(connection: Connection) -> Any:
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------
-
-
-def _settings(connection: Connection) -> BalancerSettings:
-    values = dict(connection.settings.extensions.get(NAME, {}))
-    values.pop("enabled", None)
-    return configured(values)
 
 
 def _decided(
@@ -235,7 +245,8 @@ def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord 
         with decision_reader(connection) as reader:
             decision = _last(reader, is_cycle)
             if decision is None:
-                remarks.append("no decision was made yet: nothing is remembered, settings are this command's")
+                made = f"none was found, as {reader.ended}" if reader.ended else "none was made yet"
+                remarks.append(f"no decision to go on from, {made}: nothing is remembered, settings are this command's")
                 return None, None
             fingerprint = decision.fingerprint
             return decision, _last(

@@ -18,11 +18,15 @@ _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def parse_length_ms(text: str, option: str) -> int:
+_STANDING: Final = "what should stand is written with `statechannel policy set`."
+
+
+def parse_length_ms(text: str, option: str, *, beyond: str = _STANDING) -> int:
     """A length such as `30m`, `2h` or `1h30m`.
 
     Args:
         option: That it was given with, for people.
+        beyond: What to do where more is wanted, for people.
 
     Raises:
         CommandError: It is none, not positive, or longer than a year.
@@ -35,7 +39,7 @@ def parse_length_ms(text: str, option: str) -> int:
     if not 0 < length_ms <= LONGEST_MS:
         raise CommandError(
             f"{option} {text}: not between a millisecond and a year",
-            hint="Say 90s, 30m, 2h, 1h30m or 7d; what should stand is written with `statechannel policy set`.",
+            hint=f"Say 90s, 30m, 2h, 1h30m or 7d; {beyond}",
             code=ExitCode.USAGE,
         )
     return length_ms

@@ -13,7 +13,7 @@ from shedders.cluster import Cluster
 from shedders.dry_run import place_all
 from shedders.plan import Placed
 from shedders.plan_document import PlacePlan, placed_part
-from shedders.selection import Flags, dumped, pipeline_of
+from shedders.selection import FILTERS, Flags, dumped, pipeline_of
 from shedders.snapshot_cluster import booked_of, cluster_of
 from shedders.snapshot_remarks import remarks
 from statechannel.cli.exit_codes import ExitCode
@@ -52,7 +52,7 @@ def plan(
     that would get it if it were unloaded now.
     """
     source = snapshot_from(snapshot, connect)
-    flags = Flags.parse(settings or ())
+    flags = Flags.parse(settings or (), ("placement", FILTERS))
     around = Flags({}, {**flags.around, "placement": {**flags.around["placement"], **flags.own}})
     chosen, pipeline = pipeline_of(source, name=strategy, profile=profile, flags=around)
     cluster = cluster_of(source)

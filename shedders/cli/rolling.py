@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from shedders.cli.bars import Bar
 from shedders.cli.cordons import cordon_of, drained_by, standing_of, uncordon
-from shedders.cli.draining import ASK, DrainWish, drain, new_id, require_empty
+from shedders.cli.draining import AGAIN_S, ASK, DrainWish, drain, is_asked_again, new_id, require_empty
 from shedders.cli.leader_ask import follow, requests, send
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
@@ -42,6 +42,7 @@ class RestartWish:
         restart: Its id.
         command: Words of the command that restarts one broker, `{broker}` in place of its id; None: people do it.
         back_s: Longest time until a broker is back; `command_s`, `drain_s`, `fresh_s` likewise.
+        leader_s: Longest time until somebody leads, where whose turn it is depends on it.
     """
 
     restart: str
@@ -54,6 +55,7 @@ class RestartWish:
     command_s: float = 300.0
     drain_s: float = 1_800.0
     fresh_s: float = 60.0
+    leader_s: float = 60.0
 
 
 @dataclass(slots=True)
@@ -132,14 +134,17 @@ class Restart:
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")
+        if done and len(done) < len(brokers):
+            self._wait_fresh(max(done), others=len(brokers) - len(done))  # the command before may have stopped at this
         told: list[dict[str, Any]] = []
         while True:
-            registry = read_registry(self._connection)
+            registry = self._with_leader([name for name in brokers if name not in done], known.before)
             turn = next_of(brokers, done, known.before, None if registry.leader is None else registry.leader.broker)
             self._bar.show("restart", f"rolling restart {self._wish.restart}", len(done), len(brokers))
             if turn is None:
                 return told
-            told.append(self._one(turn, brokers, known.before, registry))
+            others = len(brokers) - len(done) - 1
+            told.append(self._one(turn, brokers, known.before, registry, others=others))
             done.add(turn)
 
     @staticmethod
@@ -164,7 +169,9 @@ class Restart:
 
     # --- one broker -------------------------------------------------------------------------------------------------
 
-    def _one(self, name: str, brokers: Sequence[str], before: dict[str, str], registry: Registry) -> dict[str, Any]:
+    def _one(
+        self, name: str, brokers: Sequence[str], before: dict[str, str], registry: Registry, *, others: int
+    ) -> dict[str, Any]:
         begun_s = time.monotonic()
         member = registry.members.alive.get(name)
         if name not in before and member is None:
@@ -177,7 +184,7 @@ class Restart:
             self._restart(name)
         back = self._wait_back(name, before[name])
         self._uncordon(name)
-        late = self._wait_fresh()
+        late = self._wait_fresh(name, others)
         self._bar.drop(name)
         took_s = round(time.monotonic() - begun_s, 3)
         say(f"{name} is back (process {back.incarnation}, {took_s:.1f} s)")
@@ -250,17 +257,52 @@ class Restart:
             return
         uncordon(self._connection, name, force=False)
 
-    def _wait_fresh(self) -> list[str]:
-        """Brokers whose reports are late all the same."""
-        told = follow(self._connection, send(self._connection, "fresh", {}, self._wish.fresh_s))
-        if not isinstance(told.outcome, Done):
-            say(f"note: whether the load reports are fresh, nobody said within {self._wish.fresh_s:g} s")
-            return []
-        found = told.outcome.facts.get("late")
+    def _with_leader(self, left: Sequence[str], before: Mapping[str, str]) -> Registry:
+        """The registry, with a leader in it where it matters who is the last."""
+        ends_s = time.monotonic() + self._wish.leader_s
+        while True:
+            registry = read_registry(self._connection)
+            if registry.leader is not None or len(left) < 2 or any(name in before for name in left):  # noqa: PLR2004 - one has no order
+                return registry
+            if time.monotonic() > ends_s:
+                raise self._stopped(
+                    f"nobody leads, and none was heard to within {self._wish.leader_s:g} s: who is to be the last is not known",
+                    ExitCode.NO_BROKER,
+                    "`statechannel brokers` shows who is heard.",
+                )
+            self._bar.show("restart", "waiting until a broker leads", 0, 1)
+            time.sleep(LOOK_S)
+
+    def _wait_fresh(self, name: str, others: int) -> list[str]:
+        """Brokers whose reports are late all the same.
+
+        Args:
+            name: The broker that is back.
+            others: So many are to be restarted still.
+        """
+        begun_s = time.monotonic()
+        ends_s = begun_s + self._wish.fresh_s
+        while True:
+            left_s = ends_s - time.monotonic()
+            outcome = follow(self._connection, send(self._connection, "fresh", {}, left_s)).outcome
+            if isinstance(outcome, Done):
+                break
+            if time.monotonic() + AGAIN_S >= ends_s or not is_asked_again(outcome, begun_s):
+                return self._fresh_unknown(name, others)
+            time.sleep(AGAIN_S)
+        found = outcome.facts.get("late")
         late = [str(name) for name in found] if isinstance(found, list) else []
         if late:
             say(f"note: no fresh load report of {', '.join(late)} within {self._wish.fresh_s:g} s")
         return late
+
+    def _fresh_unknown(self, name: str, others: int) -> list[str]:
+        """A broker that is emptied onto others of whom nobody knows what they carry may be one too many."""
+        said = f"whether the load reports are fresh, nobody said within {self._wish.fresh_s:g} s"
+        if others:
+            raise self._stopped(f"{name} is back, but {said}", ExitCode.UNDETERMINED)
+        say(f"note: {said}")
+        return []
 
     def _stopped(self, what: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> CommandError:
         again = f"Go on with the same command and --operation {self._wish.restart}."

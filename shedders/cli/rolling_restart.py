@@ -51,6 +51,9 @@ def rolling_restart(
     fresh_within: Annotated[
         float, typer.Option("--fresh-within", metavar="SECONDS", min=1, max=3_600, help="For fresh load reports.")
     ] = 60.0,
+    leader_within: Annotated[
+        float, typer.Option("--leader-within", metavar="SECONDS", min=1, max=3_600, help="Until a broker leads.")
+    ] = 60.0,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Restart brokers one after the other, the leader last: drain, restart, wait until it is back, uncordon.
@@ -82,6 +85,7 @@ def rolling_restart(
         command_s=command_within,
         drain_s=timeout,
         fresh_s=fresh_within,
+        leader_s=leader_within,
     )
     say(f"rolling restart {wish.restart}")
     with bar() as shown:

@@ -25,7 +25,7 @@ from shedders.cli.source import snapshot_from
 from shedders.dry_run import Decision, run_cycles
 from shedders.moved import EVERY_S
 from shedders.plan_document import CyclePart, ShedPlan, cycle_part
-from shedders.selection import Flags, choose, dumped, pipeline_of, remembered_by, shedding_of
+from shedders.selection import FILTERS, Flags, choose, dumped, pipeline_of, remembered_by, shedding_of
 from shedders.snapshot import Snapshot
 from shedders.snapshot_cluster import booked_of, cluster_of, rules_of, with_cluster
 from shedders.snapshot_file import write_snapshot
@@ -68,7 +68,7 @@ def plan(
     With several cycles each decision is made on what the moves of the last one leave, with what the strategy remembers.
     """
     source = snapshot_from(snapshot, connect)
-    flags = Flags.parse(settings or ())
+    flags = Flags.parse(settings or (), ("placement", FILTERS))
     chosen = choose(source, "shedding", name=strategy, profile=profile, values=flags.own)
     placing, pipeline = pipeline_of(source, name=placement, profile=profile, flags=flags)
     cluster = cluster_of(source)

@@ -11,6 +11,7 @@ from statechannel.cli.failures import CommandError
 
 _LENGTH = re.compile(r"[0-9.]+(?:ms|s|m|h|d)(?:[0-9.]+(?:ms|s|m|h|d))*", re.ASCII)
 _STAMP = re.compile(r"([0-9]{12,14})ms", re.ASCII)
+_BEYOND = "decisions are kept for a week by default."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,7 +28,7 @@ def parse_since(text: str, now_ms: int) -> int:
     if stamp:
         return int(stamp.group(1))
     if _LENGTH.fullmatch(text):
-        return max(0, now_ms - parse_length_ms(text, "--since"))
+        return max(0, now_ms - parse_length_ms(text, "--since", beyond=_BEYOND))
     try:
         at = datetime.fromisoformat(text)
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)

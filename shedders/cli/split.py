@@ -19,6 +19,8 @@ from shedders.selection import SPLITTING, Flags, choose, dumped, part_settings
 from shedders.snapshot_cluster import cluster_of
 from shedders.snapshot_remarks import remarks
 from shedders.split_settings import SplitSettings
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs
 from statechannel.cli.output import Output, cell, moment, print_json, print_table, stdout
 from statechannel.cli.split import app as split_app
@@ -54,6 +56,22 @@ def group() -> None:
     """Split a bundle; `split plan`: which should be."""
 
 
+def _refuse_ignored(cycles: int, every_s: float, flags: Flags) -> None:
+    """Where bundles are named, nobody decides whether and when: options about that would be lost in silence."""
+    given = {
+        "--cycles": cycles != 1,
+        "--every": every_s != EVERY_S,
+        f"--set {SPLITTING}.*": bool(flags.around[SPLITTING]),
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise CommandError(
+                f"{option} says when bundles are split, but these are named",
+                hint="Leave it out, or leave the bundles out.",
+                code=ExitCode.USAGE,
+            )
+
+
 @app.command(PLAN)
 @looking
 def plan(
@@ -74,8 +92,10 @@ def plan(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show which bundles would be split, and where, without splitting them."""
+    flags = Flags.parse(settings or (), (SPLITTING,))
+    if bundles:
+        _refuse_ignored(cycles, every, flags)
     source = snapshot_from(snapshot, connect)
-    flags = Flags.parse(settings or ())
     chosen = choose(source, "split", name=algorithm, profile=profile, values=flags.own)
     when = part_settings(source, SPLITTING, SplitSettings, profile=profile, values=flags.around[SPLITTING])
     cluster = cluster_of(source)

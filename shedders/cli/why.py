@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.decision_log import reader_if_any, tell_junk
+from shedders.cli.decision_log import reader_if_any, tell_ended, tell_junk
 from shedders.live.bundle_trail import Trail
 from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_record import DecisionRecord, Subject
+from shedders.live.decision_record import AnyRecord, DecisionRecord, Subject
 from shedders.live.explain import NOT_MADE, Asker, Why
 from shedders.live.explain import why as explain
 from shedders.live.explain_not import WhyNot
@@ -76,8 +76,10 @@ def why_not(
     trail.settled(key.name, key.owner)
     book = DecisionBook()
     with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.newest(decisions, _sheds):
+        for read in () if reader is None else reader.newest(decisions, _sheds, behind=_no_placement):
             book.add(read.record)
+        if reader is not None:
+            tell_ended(reader)
     since_ms = trail.there_since_ms
     answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), since_ms=since_ms, decisions_max=decisions)
     tell_junk(book)
@@ -89,6 +91,11 @@ def why_not(
 
 def _sheds(record: object) -> bool:
     return isinstance(record, DecisionRecord) and record.subject == Subject.SHED.value
+
+
+def _no_placement(record: AnyRecord) -> bool:
+    """Placements come in thousands, and say nothing of what is left where it is."""
+    return not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value
 
 
 def _trail(name: str) -> Trail:

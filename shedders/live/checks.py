@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from shedders.cluster import Bundle
 from shedders.filter_rules import summary
 from shedders.filters import Filters
+from shedders.near import shown
 from statechannel.core.commands import Done, NotFound, Outcome, Rejected
 
 if TYPE_CHECKING:
@@ -39,17 +40,22 @@ class Checks:
         found = channel.locate(name)
         if isinstance(found, NotFound):
             return found
-        fault = self._fault(found, destination)
+        cluster = self._cluster()
+        if destination is not None and destination not in cluster.brokers:
+            # The filters know nothing of it, which is no leave to go there.
+            return Rejected(
+                "unknown-broker", f"{found} may not go to {shown(destination)}: no broker of that name is heard"
+            )
+        fault = self._fault(cluster, found, destination)
         if fault is not None:
             what = "may not be let go" if destination is None else f"may not go to {destination}"
             why = fault.replace("; ", ", ")
             return Rejected(FILTERED, f"{found} {what}: {why}; --force does it all the same")
         return Done(ask.operation, "may-take", {"bundle": found, "destination": destination})
 
-    def _fault(self, name: str, destination: str | None) -> str | None:
-        cluster = self._cluster()
+    def _fault(self, cluster: Cluster, name: str, destination: str | None) -> str | None:
         bundle = cluster.bundles.get(name) or Bundle(name)
-        if bundle.owner is None or destination == bundle.owner or destination not in {None, *cluster.brokers}:
+        if bundle.owner is None or destination == bundle.owner:
             return None  # the channel has better words for these
         filters = Filters(cluster, self._ports.chosen().pipeline.settings)
         if destination is not None:

@@ -8,18 +8,18 @@ counts begin anew.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from shedders.live.decision_recall import DecisionRead, RecallBounds, Want, decision_read, look_back
 from shedders.live.decision_record import (
     DRAIN,
     VALUE_MAX_BYTES,
     AnyRecord,
     DecisionRecord,
-    Undecodable,
     UnwritableRecordError,
-    decode,
     encode,
     key_of,
 )
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 DECISIONS: Final = "decisions"
-NEWEST_MAX: Final = 50_000
-_FIRST_WINDOW: Final = 64
-_WIDER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +246,6 @@ class DecisionWriter:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class DecisionRead(NamedTuple):
-    """One record of the topic, or why it cannot be read. `timestamp_ms` is the log's time."""
-
-    offset: int
-    timestamp_ms: int
-    record: AnyRecord | Undecodable
-
-
 def describe_decision_topic(settings: ClientSettings, topics: DecisionTopics, *, timeout_s: float = 20.0) -> TopicInfo:
     """What the cluster says about the topic.
 
@@ -279,9 +268,22 @@ class DecisionReader:
 
     Args:
         timeout_s: Longest wait for Kafka without any progress.
+        bounds: How far `newest` looks back.
+
+    Attributes:
+        ended: Why the last `newest` did not look back further; empty where it found what was wanted, or read all there is.
     """
 
-    def __init__(self, settings: ClientSettings, topics: DecisionTopics, *, timeout_s: float = 20.0) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topics: DecisionTopics,
+        *,
+        timeout_s: float = 20.0,
+        bounds: RecallBounds | None = None,
+    ) -> None:
+        self._bounds = bounds or RecallBounds()
+        self.ended = ""
         # The role only marks what is read, and is taken off again: this topic is none of an engine's.
         self._tail = PartitionTail(
             settings,
@@ -303,7 +305,12 @@ class DecisionReader:
         self._tail.close()
 
     def read(
-        self, *, since_ms: int | None = None, start: int = 0, about: Iterable[str] | None = None
+        self,
+        *,
+        since_ms: int | None = None,
+        start: int = 0,
+        about: Iterable[str] | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[DecisionRead]:
         """What lies in the topic now, in order.
 
@@ -312,35 +319,37 @@ class DecisionReader:
             start: Begin at this offset; ignored where a time is given.
             about: Only records that speak of one of these names: bundles, brokers, operations, ids. The others are not even
                 decoded. None: all.
+            stop: Asked at each record, those that speak of nobody included: it ends there.
         """
         wanted = None if about is None else [name.encode() for name in about]
         for record in self._tail.records(self._tail.span(start=start, from_time_ms=since_ms)):
+            if stop():
+                return
             if wanted is None or _speaks_of(record, wanted):
-                yield _read(record)
+                yield decision_read(record)
 
     def newest(
-        self, count: int, wanted: Callable[[AnyRecord], bool], *, records_max: int = NEWEST_MAX
+        self,
+        count: int,
+        wanted: Callable[[AnyRecord], bool],
+        *,
+        behind: Callable[[AnyRecord], bool] | None = None,
     ) -> Sequence[DecisionRead]:
-        """The newest decisions that are wanted, with all that lies behind the first of them, in order.
-
-        It looks back further and further, but not further than it must.
+        """The newest records that are wanted, in order (`decision_recall`); fewer where the bounds end it (`ended`).
 
         Args:
             count: So many wanted ones.
-            records_max: It looks back no further than so many offsets.
+            behind: What is kept of all that lies behind the first of them, beside what cannot be read; None: nothing.
         """
         span = self._tail.span()
-        start, window = span.end, _FIRST_WINDOW
-        low = max(span.low, span.end - records_max)
-        found: list[DecisionRead] = []
-        while start > low:
-            before = start
-            start = max(low, span.end - window)
-            window *= _WIDER
-            piece = self._tail.records(replace(span, start=start, end=before))
-            found = [*(_read(one) for one in piece), *found]
-            if sum(not isinstance(one.record, Undecodable) and wanted(one.record) for one in found) >= count:
-                break
+        found, self.ended = look_back(
+            lambda start, end: self._tail.records(replace(span, start=start, end=end)),
+            span.low,
+            span.end,
+            Want(count, wanted, behind),
+            self._bounds,
+            time.monotonic,
+        )
         return found
 
     def follow(
@@ -350,7 +359,7 @@ class DecisionReader:
         span = self._tail.span(from_time_ms=since_ms) if since_ms is not None else self._tail.span()
         start = span.end if since_ms is None else span.start
         for batch in self._tail.follow(start, stop):
-            yield [_read(one) for one in batch]
+            yield [decision_read(one) for one in batch]
 
 
 def is_cycle(record: AnyRecord) -> bool:
@@ -363,10 +372,14 @@ def is_cycle(record: AnyRecord) -> bool:
     )
 
 
-def newest_decision(client: ClientSettings, topics: DecisionTopics, timeout_s: float) -> DecisionRecord | None:
-    """The newest decision that a leader goes on from (`is_cycle`); None where there is none."""
-    with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
+def newest_decision(
+    client: ClientSettings, topics: DecisionTopics, timeout_s: float, bounds: RecallBounds | None = None
+) -> DecisionRecord | None:
+    """The newest decision that a leader goes on from (`is_cycle`); None where there is none, or none within the bounds."""
+    with DecisionReader(client, topics, timeout_s=timeout_s, bounds=bounds) as reader:
         found = [one.record for one in reader.newest(1, is_cycle)]
+        if reader.ended:
+            _log.warning("no decision to go on from was found in %s: %s", topics.decisions, reader.ended)
     return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and is_cycle(one)), None)
 
 
@@ -374,7 +387,3 @@ def _speaks_of(record: RecordRead, wanted: Sequence[bytes]) -> bool:
     """Names of the protocol are ASCII without anything that JSON escapes: they stand in the value as they are."""
     value = record.value or b""
     return any(name in value for name in wanted)
-
-
-def _read(record: RecordRead) -> DecisionRead:
-    return DecisionRead(record.offset, record.timestamp_ms, decode(record.key, record.value))

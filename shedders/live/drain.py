@@ -1,15 +1,16 @@
 """Drains on the leader: empties a broker that is cordoned, by `drain_plan`, and tells each asker how it ended.
 
 Only while this broker leads. If it dies, another broker is given the same request and goes on with what is still there: nothing
-about a drain is remembered but the cordon and what the channel says. If it merely leads no more, it answers `not-leader`, and
-whoever asked asks again. Deleting the cordon ends a drain.
+about a drain is remembered but the cordon, what the channel says, and the decision records, by which the last leader counts what
+those before it have moved (`drain_past`). If it merely leads no more, it answers `not-leader`, and whoever asked asks again.
+Deleting the cordon ends a drain.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from shedders.errors import StrategyFailedError
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, shed_record
 from shedders.live.decision_record import DRAIN
 from shedders.live.drain_limits import Receivers, TokenBucket
+from shedders.live.drain_past import is_drain_id, said_of
 from shedders.live.drain_plan import TICK_S, DrainPlan, Step, holdings
 from shedders.live.movers import Ended, Movers
 from shedders.placing import Pipeline
@@ -49,7 +51,10 @@ class _Running:
 
     Attributes:
         ends_s: When the last of those who wait for it gives up.
-        began_with: Bundles that the broker had; -1 before it was looked at.
+        began_with: Bundles that the broker had when this leader took it up; -1 before it was looked at.
+        began: Their names.
+        decisions: Ids of the decisions that it has written down.
+        moved: Bundles that have arrived elsewhere, by name.
     """
 
     plan: DrainPlan
@@ -59,14 +64,33 @@ class _Running:
     answer: asyncio.Future[Outcome]
     in_vain_before: int = 0
     began_with: int = -1
+    began: frozenset[str] = frozenset()
+    decisions: set[str] = field(default_factory=set)
+    moved: set[str] = field(default_factory=set)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     steps: int = 0
+
+
+MovedBefore = Callable[[str, str, Collection[str]], Awaitable[Collection[str] | None]]
+"""What decisions other than these began to move for a drain of a broker; None where nobody knows. May raise."""
+
+
+async def _nothing_before(*_: object) -> Collection[str]:
+    return ()
 
 
 class Drains:
     """The drains of one broker while it leads. In the loop's thread."""
 
-    def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings], *, manager: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        settings: Callable[[], BalancerSettings],
+        *,
+        manager: Callable[[], str],
+        moved_before: MovedBefore = _nothing_before,
+    ) -> None:
+        self._moved_before = moved_before
         self._ports = ports
         self._settings = settings
         self._manager = manager
@@ -95,6 +119,9 @@ class Drains:
                 "bad-request",
                 f"`broker` is a text, `force` true or false, `rate_per_s` above 0 and at most {RATE_MAX:g}",
             )
+        drain = ask.args.get("drain") or ask.operation
+        if not is_drain_id(drain):
+            return Rejected("bad-request", "`drain` is an id of at most 64 letters, digits, - and _")
         channel = self._ports.channel
         if channel.term < 0:
             return _not_leader()
@@ -108,7 +135,7 @@ class Drains:
             return Rejected("unknown-broker", f"no broker {broker} is heard, and no bundle is served by it")
         plan = DrainPlan(
             broker,
-            str(ask.args.get("drain") or ask.operation),
+            str(drain),
             self._settings().drain.rules(),
             _bucket(rate_per_s),
             self._receivers,
@@ -165,7 +192,7 @@ class Drains:
             picture = channel.picture()
             holding = holdings(picture, plan.broker)
             if running.began_with < 0:
-                running.began_with = len(holding)
+                running.began_with, running.began = len(holding), frozenset(holding)
             if now_s >= running.ends_s:
                 return _late(plan, len(holding))
             wait_s: float = TICK_S
@@ -179,7 +206,7 @@ class Drains:
                     return Rejected("strategy-failed", f"{error}; choose another placement strategy")
                 self._carry_out(running, step, picture, cluster, movers)
                 if step.ended:
-                    return self._answer(running, step, picture)
+                    return await self._answer(running, step, picture)
                 wait_s = step.wait_s
             elif running.steps or now_s - running.began_s > self._settings().drain.cordon_wait_s:
                 return _not_cordoned(plan.broker, was=running.steps > 0)
@@ -206,6 +233,7 @@ class Drains:
         if not step.moves and not (step.ended and step.left):
             return
         occasion = self._occasion(running, picture)
+        running.decisions.add(occasion.id)
         plan = running.plan
         executed: dict[str, Executed] = {}
         for move in step.moves:
@@ -218,7 +246,7 @@ class Drains:
             )
             executed[move.bundle] = Executed(operation)
         label = Label.SUCCESS if step.moves else Label.SKIP
-        why = f"drain {plan.operation} of {plan.broker}: {step.remaining} bundles are left"
+        why = f"{said_of(plan.operation, plan.broker)}{step.remaining} bundles are left"
         found = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [Checked(move, None) for move in step.moves]
         decision = Decision(cluster, (), found, checked, step.placed, {}, {})
@@ -226,6 +254,8 @@ class Drains:
 
     def _moved(self, running: _Running, decision_id: str, ended: Ended) -> None:
         ports = self._ports
+        if ended.done:
+            running.moved.add(ended.move.bundle)
         running.plan.ended(
             ended.move.bundle, ports.clocks.mono_s(), done=ended.done, why=f"{ended.result}: {ended.why}"
         )
@@ -248,9 +278,13 @@ class Drains:
 
     # --- words ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, running: _Running, step: Step, picture: Picture) -> Outcome:
+    async def _answer(self, running: _Running, step: Step, picture: Picture) -> Outcome:
         plan = running.plan
-        if step.left and not plan.moved:
+        before = await self._before(running)
+        holding = holdings(picture, plan.broker).keys()
+        # What came back since is counted by whoever moves it now.
+        earlier = frozenset(before or ()) - holding - running.moved
+        if step.left and not plan.moved and before is not None and not earlier:
             first = step.left[0]
             more = f" and {len(step.left) - 1} more" if len(step.left) > 1 else ""
             return Rejected(
@@ -260,8 +294,9 @@ class Drains:
             )
         facts = {
             "broker": plan.broker,
-            "moved": plan.moved,
-            "began_with": running.began_with,
+            "moved": plan.moved + len(earlier),
+            "began_with": len(running.began | earlier),
+            "earlier_known": before is not None,
             "left": [{"bundle": one.name, "reason": one.reason, "why": one.why} for one in step.left[:LEFT_TOLD_MAX]],
             "left_count": len(step.left),
             "reports_in_vain": self._receivers.in_vain - running.in_vain_before,
@@ -269,6 +304,16 @@ class Drains:
             "took_s": round(self._ports.clocks.mono_s() - running.began_s, 3),
         }
         return Done(plan.operation, "drained" if not step.left else "drained-in-part", facts)
+
+    async def _before(self, running: _Running) -> Collection[str] | None:
+        """What leaders before this one have moved; None where nobody knows: then nobody says that nothing was."""
+        plan = running.plan
+        try:
+            return await self._moved_before(plan.operation, plan.broker, frozenset(running.decisions))
+        except Exception as error:
+            # The drain has ended as it has; what cannot be counted must not make it fail.
+            _log.error("decisions-unread", drain=plan.operation, exc_info=error)
+            return None
 
     def _is_cordoned(self, broker: str) -> bool:
         standing = self._ports.standing()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -40,6 +40,7 @@ from shedders.live.decision_topic import (
     open_decision_topic,
 )
 from shedders.live.drain import Drains
+from shedders.live.drain_past import moved_before
 from shedders.live.duties import Duties
 from shedders.live.in_force import InForce
 from shedders.live.metrics import BalancerMetrics
@@ -300,7 +301,9 @@ class BalancerExtension:
                 channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
             )
             self._duties.begin("renewing", self._renewal.run)
-        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager)
+        self._drains = Drains(
+            ports, lambda: self.settings, manager=lambda: self.manager, moved_before=self._moved_before
+        )
         splits = SplitAsks(channel, self._source, local, lambda: self.settings.split_known_within_s)
         asks = Asks(balancer, splits, self._drains, Checks(ports))
         channel.answer_for(NAME, asks.answer)
@@ -396,7 +399,27 @@ class BalancerExtension:
             return None
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
-        return await asyncio.to_thread(newest_decision, client, DecisionTopics(topics.channel), timeout_s)
+        return await asyncio.to_thread(
+            newest_decision, client, DecisionTopics(topics.channel), timeout_s, self.settings.recall_bounds()
+        )
+
+    async def _moved_before(self, drain: str, broker: str, own: Collection[str]) -> Collection[str] | None:
+        channel = self._channel
+        if channel is None:
+            return None
+        client, topics = channel.access
+        timeout_s, bounds = channel.settings.kafka.command_timeout_s, self.settings.recall_bounds()
+        return await asyncio.to_thread(
+            moved_before,
+            client,
+            DecisionTopics(topics.channel),
+            drain,
+            broker,
+            own,
+            bounds,
+            timeout_s,
+            self._clocks.mono_s,
+        )
 
     # --- what is known ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +13,7 @@ import orjson
 
 from loaddata.broker_load import ResourceWeights
 from loaddata.figures import is_count, is_figure
+from shedders.near import nearest
 from shedders.patterns import compiled
 from statechannel.core.bundle import is_bundle, is_namespace
 from statechannel.core.codec import is_broker_id
@@ -319,7 +319,7 @@ def kind_of(text: str) -> PolicyKind:
     known = [str(kind) for kind in PolicyKind]
     if text in known:
         return PolicyKind(text)
-    near = get_close_matches(text, known, 1)
+    near = nearest(text, known)
     meant = f"did you mean {near[0]}? " if near else ""
     raise BadPolicyError(f"there is no kind of policy `{text}`", hint=f"{meant}There are: {', '.join(known)}.")
 
@@ -357,7 +357,7 @@ def value_from(kind: PolicyKind, words: Sequence[str]) -> dict[str, Any]:
         if rule.lone is not None and (not equals or name not in known):
             name, equals, text = rule.lone.name, "=", word
         if not equals or name not in known:
-            near = get_close_matches(name, list(known), 1)
+            near = nearest(name, known)
             meant = f"; did you mean `{near[0]}`?" if near else ""
             raise BadPolicyError(f"policies of kind {kind} have no `{name}`{meant}", hint=usage(kind))
         value = known[name].form.read(text)

@@ -8,7 +8,6 @@ strategy, `parts.filters.NAME` and `parts.splitting.NAME` (short: `filters.NAME`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
@@ -19,6 +18,7 @@ from shedders.errors import BAD_SETTINGS, StrategyFailedError
 from shedders.filter_rules import FilterSettings
 from shedders.live.policy_kinds import canonical
 from shedders.live.settings import BalancerSettings
+from shedders.near import nearest
 from shedders.profiles import profile
 from shedders.registry import KINDS, find, settings_of
 from shedders.split_settings import SplitSettings
@@ -48,7 +48,7 @@ class UnknownSettingError(StateChannelError):
     """There is no setting of that name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        near = get_close_matches(name, known, 1, 0.5)
+        near = nearest(name, known, 0.5)
         leaf = name.rpartition(".")[2]
         same = next((one for one in known if one.rpartition(".")[2] == leaf), None)
         guess = near[0] if near else same

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -11,9 +10,11 @@ from pydantic import Field, ValidationError, model_validator
 from loaddata.settings import LoadSettings
 from shedders.budget import BudgetSettings
 from shedders.live.decision_build import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
+from shedders.live.decision_recall import RecallBounds
 from shedders.live.decision_record import VALUE_MAX_BYTES
 from shedders.live.drain_settings import DrainSettings
 from shedders.live.placement import PlacementBounds
+from shedders.near import nearest
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import Group, setting
 
@@ -178,6 +179,25 @@ class BalancerSettings(Group):
     decision_close_timeout_s: float = setting(
         2.0, "Longest time for the last records when the broker leaves.", ge=0, le=60
     )
+    recall_records: int = setting(
+        50_000,
+        "Who looks for the newest decisions (a new leader for what was remembered, `why-not`, `snapshot take`) looks back no "
+        "further than so many records.",
+        ge=1,
+        le=10_000_000,
+    )
+    recall_bytes: int = setting(
+        32 * 2**20,
+        "So much is held of them meanwhile, as it lies in the topic; decoded it takes a few times as much.",
+        ge=VALUE_MAX_BYTES,
+        le=4_000_000_000,
+    )
+    recall_s: float = setting(
+        10.0,
+        "So long it may take; then a new leader begins without memory, and a command says how far it came.",
+        ge=0.1,
+        le=600,
+    )
     debug_scores: bool = setting(False, "Log every score of every decision.", pip_192="loadBalancerDebugModeEnabled")
     restart_wait_s: float = setting(
         1.0,
@@ -241,6 +261,10 @@ class BalancerSettings(Group):
         """How large a decision record may be."""
         return RecordBounds(self.record_bytes, self.text_chars)
 
+    def recall_bounds(self) -> RecallBounds:
+        """How far is looked back for decisions."""
+        return RecallBounds(self.recall_records, self.recall_bytes, self.recall_s)
+
 
 def configured(values: Mapping[str, Any]) -> BalancerSettings:
     """Settings as `extensions.balancer.*` has them.
@@ -258,6 +282,6 @@ def configured(values: Mapping[str, Any]) -> BalancerSettings:
 def _problem(detail: Any, known: Sequence[str]) -> str:
     path = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        near = get_close_matches(path.rpartition(".")[2], known, 1)
+        near = nearest(path.rpartition(".")[2], known)
         return f"there is no setting `extensions.{NAME}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
     return f"extensions.{NAME}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."

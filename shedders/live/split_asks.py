@@ -7,7 +7,7 @@ the operation id is the request's, so the channel splits once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shedders import registry
 from shedders.cluster import Bundle
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from loaddata.top_bundles import LocalBundle
     from statechannel.api import StateChannel
     from statechannel.runtime.handlers import ExtensionAsk
+
+SETTINGS_MAX: Final = 100
+"""No algorithm has so many settings; checking the hundred thousand that fit into a request would hold the loop."""
 
 
 class SplitAsks:
@@ -82,8 +85,8 @@ class SplitAsks:
         return Rejected("bad-request", "a text `algorithm`, a list of numbers `at`, or a number `parts` is needed")
 
     def _by_algorithm(self, bundle: str, word: str, values: Any) -> Sequence[int] | Rejected:
-        if not isinstance(values, dict):
-            return Rejected("bad-request", "`settings` is an object: the algorithm's settings by name")
+        if not isinstance(values, dict) or len(values) > SETTINGS_MAX:
+            return Rejected("bad-request", f"`settings` is an object: at most {SETTINGS_MAX} settings by name")
         try:
             algorithm = registry.make("split", algorithm_name(word), values)
         except UnknownStrategyError as error:

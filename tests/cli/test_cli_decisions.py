@@ -17,9 +17,9 @@ from shedders.cli import decision_log, decisions, why
 from shedders.cli.since import parse_since
 from shedders.dry_run import Checked
 from shedders.live.decision_build import Executed, outcome_record, shed_record, skipped_record
-from shedders.live.decision_record import AnyRecord, Junk, Undecodable, decode, encode, key_of
+from shedders.live.decision_recall import DecisionRead, RecallBounds
+from shedders.live.decision_record import AnyRecord, Junk, OutcomeRecord, Undecodable, decode, encode, key_of
 from shedders.live.decision_topic import (
-    DecisionRead,
     DecisionReader,
     DecisionTopics,
     DecisionWriter,
@@ -67,6 +67,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "_registered", lambda: points)
 
 
+def _held(one: DecisionRead, wanted: Callable[[Any], bool], behind: Callable[[Any], bool]) -> bool:
+    return wanted(one.record) or behind(one.record)
+
+
 class Injected:
     """Reads what it is given, as `DecisionReader` does the topic."""
 
@@ -74,6 +78,7 @@ class Injected:
         self.reads = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
         self.since_ms: int | None = None
         self.about: list[str] | None = None
+        self.ended = ""
 
     def read(self, *, since_ms: int | None = None, about: Sequence[str] | None = None) -> Iterator[DecisionRead]:
         self.since_ms, self.about = since_ms, None if about is None else list(about)
@@ -82,8 +87,12 @@ class Injected:
             if about is None or any(name in text for name in about):
                 yield one
 
-    def newest(self, count: int, wanted: Callable[[Any], bool]) -> Sequence[DecisionRead]:
-        return self.reads
+    def newest(self, count: int, wanted: Callable[[Any], bool], *, behind: Any = None) -> Sequence[DecisionRead]:
+        return [
+            one
+            for one in self.reads
+            if behind is None or isinstance(one.record, Undecodable) or _held(one, wanted, behind)
+        ]
 
     def follow(self, *, since_ms: int | None, stop: Callable[[], bool]) -> Iterator[Sequence[DecisionRead]]:
         yield self.reads
@@ -241,6 +250,23 @@ def test_a_bad_time_is_refused(run: Callable[..., Result], monkeypatch: pytest.M
     assert result.stderr.startswith("error: ")
 
 
+def test_a_length_that_is_too_long_is_told_with_what_can_be_done_about_decisions(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inject(monkeypatch)
+    result = run("decisions", *HERE, "--since", "99999999d")
+    lines(result, 2)
+    assert "decisions are kept for a week by default" in result.stderr
+    assert "policy set" not in result.stderr
+
+
+def test_an_end_without_following_is_refused(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch, *RECORDS)
+    result = run("decisions", *HERE, "--for", "5")
+    lines(result, 2)
+    assert "error: --for says when --follow ends" in result.stderr
+
+
 def test_times() -> None:
     now_ms = 1_767_225_600_000
     assert parse_since("90s", now_ms) == now_ms - 90_000
@@ -391,9 +417,15 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
         assert [one.offset for one in reader.read(start=88)] == [88, 89, 90]
         late_ms = everything[-1].timestamp_ms + 60_000
         assert list(reader.read(since_ms=late_ms)) == []
-        assert len(reader.newest(3, lambda one: one.kind == "decision")) == 64
-        assert len(reader.newest(1, lambda one: one.kind == "outcome")) == len(everything)
-        assert len(reader.newest(1, lambda one: False, records_max=70)) == 70
+        assert [one.record.cycle for one in reader.newest(3, lambda one: one.kind == "decision")] == [87, 88, 89]  # type: ignore[union-attr]
+        assert not reader.ended
+        whole = reader.newest(1, lambda one: one.kind == "outcome", behind=lambda one: True)
+        assert [one.offset for one in whole] == [one.offset for one in everything][-len(whole) :]
+        assert isinstance(whole[0].record, OutcomeRecord)
+        assert len(whole) == len(more) + 2
+    with DecisionReader(client, topics, bounds=RecallBounds(records=70)) as reader:
+        assert len(reader.newest(1, lambda one: False, behind=lambda one: True)) == 70
+        assert reader.ended == "70 records were looked at"
         batches = reader.follow(since_ms=everything[0].timestamp_ms)
         followed: list[DecisionRead] = []
         while len(followed) < len(everything):

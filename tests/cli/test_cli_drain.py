@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import transfer
-from shedders.cli.cordons import drained_by
+from shedders.cli import draining, transfer
+from shedders.cli.cordons import Cordoned, drained_by
 from shedders.cli.drain import rate_of
 from shedders.cli.draining import Drained, DrainWish, require_empty
-from shedders.cli.leader_ask import may_be_asked_again
+from shedders.cli.leader_ask import Sent, Told, may_be_asked_again
 from shedders.cli.rolling import next_of, words_of
 from shedders.live.policy_kinds import PolicyKind
 from shedders.live.policy_record import PolicyKey
@@ -151,6 +151,64 @@ def test_what_is_left_ends_the_command() -> None:
     left = [{"bundle": "t/n/0x0_0x1", "reason": "pin", "why": "it is pinned to b1"}]
     with pytest.raises(CommandError, match=r"b1 still has 1 bundles that nobody may take; t/n/0x0_0x1: it is pinned"):
         require_empty(Drained(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "begun", "taken_back"),
+    [
+        ("no-destination", False, True),
+        ("no-destination", True, True),
+        ("no-extension", False, True),
+        ("no-extension", True, False),
+        ("bad-request", False, True),
+        ("unknown-broker", False, False),
+        ("not-cordoned", False, False),
+        ("uncordoned", False, False),
+        ("strategy-failed", False, False),
+        ("internal-error", False, False),
+    ],
+)
+def test_a_cordon_is_taken_back_only_where_nothing_has_left(
+    reason: str, begun: bool, taken_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a broker that is half empty would be given bundles again."""
+    done: list[str] = []
+    monkeypatch.setattr(draining, "take_back", lambda _, broker, drain: done.append(f"{broker} {drain}") or True)
+    connection: Any = None
+    with pytest.raises(CommandError, match=f"rejected .{reason}.") as told:
+        draining._judged(
+            connection,
+            DrainWish("b1", OPERATION),
+            Cordoned("b1", made=True),
+            Told(Rejected(reason, "said"), "b2"),
+            begun=begun,
+        )
+    assert done == ([f"b1 {OPERATION}"] if taken_back else [])
+    assert ("the cordon was taken back" in str(told.value)) is taken_back
+
+
+@pytest.mark.parametrize(
+    ("answers", "begun"),
+    [
+        ([Done("1", "drained")], False),
+        ([Rejected("no-extension", ""), Rejected("no-extension", ""), Done("1", "drained")], False),
+        ([Rejected("not-leader", ""), Rejected("no-destination", "")], True),
+        ([None, Done("1", "drained")], True),
+    ],
+)
+def test_whether_a_leader_before_may_have_begun_it(
+    answers: list[Outcome | None], begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, nothing = list(answers), Any
+    monkeypatch.setattr(draining, "send", lambda *_, **__: Sent("1", 0, 1.0))
+    monkeypatch.setattr(draining, "follow", lambda *_: Told(left.pop(0), "b2"))
+    monkeypatch.setattr(draining, "Holdings", lambda _: nothing)
+    monkeypatch.setattr(draining, "AGAIN_S", 0.0)
+    connection: Any = None
+    bar: Any = None
+    watch = draining._Watch(connection, DrainWish("b1", OPERATION), bar, begun=False)
+    assert watch.until_answered(None, first=True).outcome == answers[-1]
+    assert (watch.begun, left) == (begun, [])
 
 
 # --- transfer and unload --------------------------------------------------------------------------------------------

@@ -160,6 +160,10 @@ def test_nobody_or_nothing_known_moves_nothing(strategy: str, brokers: dict[str,
         (("--snapshot", "s.json", "--set", "filters.x=1"), 8, ("filters has no setting `x`",)),
         (("--snapshot", "s.json", "--cycles", "0"), 2, ("'--cycles'",)),
         (("--snapshot", "s.json", "--after", "no/such/folder.json"), 7, ("it cannot be written",)),
+        (("--snapshot", "s.json", "--strategy", ""), 8, ("no shedding strategy ``",)),
+        (("--snapshot", "s.json", "--placement", ""), 8, ("no placement strategy ``",)),
+        (("--snapshot", "s.json", "--profile", ""), 8, ("there is no profile ``",)),
+        (("--snapshot", "s.json", "--set", "splitting.max_topics=1"), 8, ("does not look at settings of splitting",)),
         ((), 2, ("Missing option '--snapshot'",)),
     ],
 )
@@ -282,6 +286,19 @@ def test_split_plan_of_a_bundle_by_name(run: Run) -> None:
     )
     assert result.exit_code == 0, result.stderr
     assert f"{name}  0x00000064  Admin" in result.stdout
+
+
+@pytest.mark.parametrize("option", [("--cycles", 3), ("--every", 5), ("--set", "splitting.max_topics=5")])
+def test_no_option_of_split_plan_is_lost_in_silence(option: tuple[Any, ...], run: Run) -> None:
+    """A named bundle is cut once, whether it should be split or not."""
+    name = min(cluster(7, SHAPE).bundles)
+    result = run("split", "plan", name, "--snapshot", "s.json", *option)
+    refused(result, ExitCode.USAGE, f"{option[0]}", "says when bundles are split, but these are named")
+    assert run("split", "plan", "--snapshot", "s.json", *option).exit_code == 0
+
+
+def test_an_algorithm_without_a_name_is_none(run: Run) -> None:
+    refused(run("split", "plan", "--snapshot", "s.json", "--algorithm", ""), 8, "no split strategy ``")
 
 
 def test_split_is_still_the_command_that_asks_the_brokers(run: Run) -> None:

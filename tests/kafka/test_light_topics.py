@@ -236,15 +236,22 @@ async def test_the_leader_buries_a_report_that_nobody_renews(kafka: Kafka, topic
         try:
             own = log.of("b1")[-1]
             assert own.value is not None
+            channel.registered.add("dead")
             log.write("dead", own.value.replace(b'"b1"', b'"dead"'))
+            log.write("stranger", own.value.replace(b'"b1"', b'"stranger"'))
             await until(lambda: "dead" in b1.broker_loads())
-            await until(lambda: b1.status()["suspects"][Kind.BROKER_LOAD] == ["dead"], "first it is suspect")
+            await until(lambda: b1.status()["views"]["broker-load"]["strangers"] == 1)
+            await until(
+                lambda: b1.status()["suspects"][Kind.BROKER_LOAD] == ["dead", "stranger"], "first they are suspect"
+            )
+            assert "stranger" not in b1.broker_loads(), "nobody has registered it"
             assert "dead" in b1.broker_loads()
             await until(lambda: "dead" not in b1.broker_loads(), "then it is gone")
             null = log.of("dead")[-1]
             assert null.value is None
             assert dict(null.headers)["reason"] == b"expired"
             assert int(dict(null.headers)["last-offset"]) == log.of("dead")[0].offset
+            await until(lambda: log.of("stranger")[-1].value is None, "who is not registered is buried, too")
             assert "b1" in b1.broker_loads()
         finally:
             log.close()
@@ -262,6 +269,7 @@ async def test_only_the_leader_buries_and_only_where_the_spark_job_does_not(kafk
         try:
             own = log.of("b1")[-1]
             assert own.value is not None
+            channel.registered.add("dead")
             log.write("dead", own.value.replace(b'"b1"', b'"dead"'))
             await until(lambda: "dead" in b1.broker_loads() and b1.broker_loads()["dead"].age_s > 1.5)
             assert "dead" in b2.broker_loads()

@@ -51,8 +51,10 @@ class FakeChannel:
     applied: dict[int, int] = field(default_factory=lambda: {0: -1})
     owners: dict[str, OwnershipChange] = field(default_factory=dict)
     watches: list[Watch] = field(default_factory=list)
+    registered: set[str] = field(default_factory=set)
 
     def of(self, broker: str) -> "Member":
+        self.registered.add(broker)
         return Member(self, broker)
 
     def moves(self, bundle: str, source: str | None, to: str) -> int:
@@ -80,6 +82,9 @@ class Member:
 
     def leading(self) -> bool:
         return self.channel.leader == self.broker
+
+    def registered(self) -> Iterable[str]:
+        return sorted(self.channel.registered)
 
     def positions(self) -> Mapping[int, int]:
         return dict(self.channel.applied)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from loaddata.following import Clocks, Following
+from loaddata.following import Clocks, Following, _pieces
 from loaddata.report_record import BrokerLoadReport, Undecodable
 from loaddata.table_view import Fate, LoadRecord, TableView
 from statechannel.kafka.light_topic import LightBatch, LightRecord
@@ -103,6 +103,26 @@ async def test_batches_reach_the_view_and_who_listens(rig: Rig) -> None:
     assert rig.ages() == [0.0], "it came live"
     await rig.following.close()
     assert reader.closed.is_set()
+
+
+async def test_a_batch_of_large_records_is_handed_over_in_stretches(rig: Rig) -> None:
+    """What waits for the loop is decoded; a hundred reports of a megabyte must not all wait at once."""
+    rig.following.start()
+    [reader] = rig.readers
+    await reader.give(opened=True, caught_up=False)
+    large = [LoadRecord(b"b1", b"x" * 600_000, (), offset, NOW_MS) for offset in range(3)]
+    await reader.give(*large, record("b1", 3, seq=2, timestamp_ms=NOW_MS), record("b2", 4), backlog=4)
+    assert [offset for offset, _ in rig.told] == [0, 1, 2, 3, 4]
+    assert rig.opened == 1
+    assert rig.following.caught_up
+    assert rig.ages() == [60.0, 0.0], "b1's lay there, b2's came live"
+    batch = LightBatch([LightRecord(*one) for one in large], opened=True, backlog=2, caught_up=True)
+    assert [(len(one.records), one.opened, one.backlog, one.caught_up) for one in _pieces(batch)] == [
+        (2, True, 2, True),
+        (1, False, 0, True),
+    ]
+    lying = batch._replace(backlog=3)
+    assert [(one.backlog, one.caught_up) for one in _pieces(lying)] == [(2, False), (1, True)]
 
 
 async def test_a_batch_behind_another_is_older_by_the_logs_time(rig: Rig) -> None:

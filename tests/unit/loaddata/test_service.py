@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -61,6 +61,9 @@ class KafkaSide:
 
     async def open(self) -> None:
         pass
+
+    def registered(self, brokers: Iterable[str]) -> None:
+        self.known = list(brokers)
 
     async def close(self) -> None:
         pass

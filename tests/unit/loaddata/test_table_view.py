@@ -1,5 +1,7 @@
 """The view of a load topic: the newest report of each broker, its age by the reader's clock, what takes it away."""
 
+import random
+
 import pytest
 
 from loaddata.ownership import OwnershipChange
@@ -113,6 +115,108 @@ def test_no_more_brokers_than_there_is_room_for(view: View) -> None:
     assert read(view, record("b1", 4, seq=2), now_s=50.0) is Fate.TAKEN, "those that are there go on"
     assert read(view, record("b4", 5), now_s=102.5) is Fate.TAKEN, "the outdated make room"
     assert set(view.seen(102.5)) == {"b1", "b4"}
+
+
+def test_reports_of_strangers_do_not_count_and_are_few() -> None:
+    view: View = TableView(ViewRules(brokers_max=50, strangers_max=3))
+    read(view, record("b1", 0))
+    assert set(view.seen(0.0)) == {"b1"}, "nobody has said who is registered"
+    view.registered(["b1", "b2"], 0.0)
+    for number in range(10):
+        assert read(view, record(f"x{number}", number + 1)) is Fate.TAKEN
+    assert view.strangers == ["x7", "x8", "x9"]
+    assert set(view.seen(0.0)) == {"b1"}
+    assert set(view.held(0.0)) == {"b1", "x7", "x8", "x9"}
+    read(view, record("b2", 20))
+    assert set(view.seen(0.0)) == {"b1", "b2"}
+    read(view, record("x7", 21, seq=2))
+    read(view, record("x0", 22))
+    assert view.strangers == ["x9", "x7", "x0"], "the one that was silent for longest goes"
+
+
+def test_who_is_registered_a_moment_after_its_report_counts_from_then_on() -> None:
+    view: View = TableView(ViewRules(ttl_s=100.0))
+    view.registered(["b1"], 0.0)
+    read(view, record("b2", 0))
+    assert view.seen(0.0) == {}
+    view.registered(["b1", "b2"], 1.0)
+    assert set(view.seen(1.0)) == {"b2"}
+    assert view.strangers == []
+
+
+def test_who_is_lost_counts_for_a_while() -> None:
+    """Its bundles are placed by what it told last; a leader that begins to follow the topic then reads it still."""
+    view: View = TableView(ViewRules(ttl_s=100.0, strangers_max=1))
+    view.registered(["b1", "b2"], 0.0)
+    view.registered(["b2"], 50.0)
+    view.reopened()
+    read(view, record("b1", 0), now_s=50.0)
+    view.registered(["b2"], 100.0)
+    assert set(view.seen(100.0)) == {"b1"}
+    view.registered(["b2"], 100.1)
+    assert view.seen(100.1) == {}
+    assert view.strangers == ["b1"]
+
+
+def test_strangers_make_room_for_those_that_are_registered_and_never_the_other_way_round() -> None:
+    view: View = TableView(ViewRules(ttl_s=100.0, brokers_max=3))
+    view.registered(["b1", "b2", "b3"], 0.0)
+    read(view, record("x1", 0))
+    read(view, record("x2", 1))
+    assert [read(view, record(name, number)) for number, name in enumerate(("b1", "b2", "b3"), 2)] == [Fate.TAKEN] * 3
+    assert view.strangers == []
+    assert read(view, record("x1", 9), now_s=500.0) is Fate.DROPPED, "those of b1 to b3 are outdated, and stay"
+    assert set(view.held(500.0)) == {"b1", "b2", "b3"}
+
+
+def test_a_report_that_finds_no_room_is_refused() -> None:
+    size_bytes = len(record("b1").value or b"")
+    view: View = TableView(ViewRules(ttl_s=100.0, held_bytes=2 * size_bytes + 20))
+    view.registered(["b1", "b2", "b3"], 0.0)
+    read(view, record("b1", 0))
+    read(view, record("x1", 1))
+    read(view, record("b2", 2), now_s=50.0)
+    assert (set(view.held(50.0)), view.held_bytes) == ({"b1", "b2"}, 2 * size_bytes)
+    assert read(view, record("b3", 3), now_s=50.0) is Fate.DROPPED
+    assert view.dropped == {Dropped.NO_ROOM: 1}
+    wide = record("b2", 4, seq=2, owned_as_of=dict.fromkeys(range(100), 1))
+    assert read(view, wide, now_s=50.0) is Fate.DROPPED
+    assert view.seen(50.0)["b2"].offset == 2, "what it told before stays, and grows old"
+    assert read(view, record("b2", 5, seq=2), now_s=50.0) is Fate.TAKEN, "another one of the same size takes its place"
+    assert read(view, record("b3", 6), now_s=101.0) is Fate.TAKEN, "the outdated make room"
+    assert set(view.held(101.0)) == {"b2", "b3"}
+    read(view, null("b2", 7, names=5))
+    assert view.held_bytes == size_bytes
+    view.reopened()
+    assert view.held_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_written_the_bounds_hold(seed: int) -> None:
+    rng = random.Random(seed)
+    size_bytes = len(record("b1").value or b"")
+    rules = ViewRules(ttl_s=20.0, brokers_max=8, strangers_max=3, held_bytes=7 * size_bytes)
+    view: View = TableView(rules)
+    mine = [f"b{number}" for number in range(6)]
+    for offset in range(300):
+        now_s = offset / 3
+        if rng.random() < 0.2:
+            view.registered(rng.sample(mine, rng.randrange(7)), now_s)
+        name = rng.choice([*mine, *(f"x{number}" for number in range(20))])
+        if rng.random() < 0.1:
+            read(view, null(name, offset, rng.randrange(300)), now_s)
+        else:
+            more = {"owned_as_of": dict.fromkeys(range(rng.choice([0, 0, 200])), 1)}
+            read(view, record(name, offset, seq=offset + 1, **more), now_s)
+        held = view.held(now_s)
+        assert len(held) <= rules.brokers_max
+        assert view.held_bytes <= rules.held_bytes
+        assert view.held_bytes == sum(one.size_bytes for one in view._entries.values())
+        if view._known is not None:
+            assert len(view.strangers) <= rules.strangers_max
+            assert set(view.seen(now_s)) == set(held) - set(view.strangers)
+            assert not set(view.strangers) & set(view._known)
+    assert view.fates[Fate.TAKEN]
 
 
 def test_a_report_is_marked_until_it_names_the_last_change(view: View) -> None:

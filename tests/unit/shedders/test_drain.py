@@ -25,6 +25,7 @@ from shedders.live.policy_standing import Standing
 from shedders.live.settings import BalancerSettings
 from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Transfer, Undetermined
 from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
+from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.runtime.handlers import ExtensionAsk
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(20)]
@@ -87,10 +88,20 @@ class Leader:
             metrics=shed,
             clocks=LiveClocks(),
         )
-        self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible")
+        self.before: dict[str, Any] = {"moved": ()}
+        self.own: list[frozenset[str]] = []
+        self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible", moved_before=self._moved_before)
         assert self.drains.bounds.record_bytes == 20_000
         self.checks = Checks(ports)
         self.asks = Asks(None, None, self.drains, self.checks)  # type: ignore[arg-type]
+
+    async def _moved_before(self, drain: str, broker: str, own: Any) -> Any:
+        """What leaders before this one have moved, as the topic of decisions tells."""
+        assert (drain, broker) == ("01OP", "b1")
+        self.own.append(own)
+        if isinstance(self.before["moved"], Exception):
+            raise self.before["moved"]
+        return self.before["moved"]
 
     async def ask(self, ask: str = "drain", timeout_s: float = 20.0, operation: str = "01OP", **args: Any) -> Outcome:
         args = {"broker": "b1"} | args if ask == "drain" else args
@@ -148,6 +159,8 @@ async def test_nothing_to_do_is_done() -> None:
         {"rate_per_s": "10"},
         {"rate_per_s": float("inf")},
         {"rate_per_s": float("nan")},
+        {"drain": 5},
+        {"drain": "D" * 900_000},
     ],
 )
 async def test_bad_requests(args: dict[str, Any]) -> None:
@@ -248,6 +261,42 @@ async def test_nobody_may_take_anything() -> None:
     assert (record.label, record.moves) == ("Skip", [])
 
 
+async def test_a_second_leader_tells_of_the_whole_drain() -> None:
+    """Three of four bundles had gone when it took the drain up, and the fourth may go nowhere: that is no `no-destination`."""
+    channel = FakeChannel({**owned(3, "b2"), NAMES[3]: "b1"}, ("b1", "b2"))
+    leader = Leader(channel, Policies(cordons={"b1": "drain"}, pins={NAMES[3]: "b1"}))
+    leader.before["moved"] = frozenset(NAMES[:4])  # the fourth was tried, and stayed
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["left_count"]) == ("drained-in-part", 1)
+    assert (outcome.facts["moved"], outcome.facts["began_with"]) == (3, 4)
+    assert outcome.facts["earlier_known"] is True
+
+
+async def test_the_last_of_several_leaders_counts_each_bundle_once() -> None:
+    """The first leader began to move five: two arrived, three are still there, which this one moves."""
+    channel = FakeChannel({**owned(5, "b1"), NAMES[0]: "b2", NAMES[1]: "b3"}, ("b1", "b2", "b3"))
+    leader = Leader(channel)
+    leader.before["moved"] = frozenset(NAMES[:5])
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["moved"], outcome.facts["began_with"]) == ("drained", 5, 5)
+    (own,) = leader.own
+    assert own == {one.id for one in leader.written if isinstance(one, DecisionRecord)}, (
+        "what it wrote does not count twice"
+    )
+
+
+@pytest.mark.parametrize("before", [None, KafkaUnavailableError("away"), RuntimeError("a bug")])
+async def test_where_nobody_knows_what_was_moved_before_nobody_says_that_nothing_was(before: Any) -> None:
+    leader = Leader(FakeChannel(owned(3), ("b1", "b2")), Policies(cordons={"b1": "drain"}, pins={"t/n": "b1"}))
+    leader.before["moved"] = before
+    outcome = await leader.ask()
+    assert isinstance(outcome, Done)
+    assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained-in-part", 0, 3)
+    assert outcome.facts["earlier_known"] is False
+
+
 async def test_some_may_not() -> None:
     policies = Policies(cordons={"b1": "drain"}, pins={NAMES[1]: "b1"})
     outcome = await Leader(FakeChannel(owned(3), ("b1", "b2")), policies).ask()
@@ -325,7 +374,6 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
             f"{NAMES[0]} may not be let go: no broker may take it: `accepting` ",
         ),
         (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
-        (NAMES[0], "b9", Policies(), "may-take"),
         ("t/n/0xee_0xff", "b2", Policies(), "is no bundle of"),
     ],
 )
@@ -342,6 +390,19 @@ async def test_may_take(name: str, destination: str | None, policies: Policies, 
         case _:
             assert isinstance(found, NotFound)
             assert answer in found.why
+
+
+@pytest.mark.parametrize("owner", ["b1", "b9"])
+async def test_nobody_may_go_to_a_broker_that_nobody_hears(owner: str) -> None:
+    """Also where it is the lost owner of the bundle, or is asked for in other words."""
+    leader = Leader(FakeChannel(owned(1, owner), ("b1", "b2")))
+    for destination in ("b9", "b9" * 400_000):
+        reason, detail = rejected(await leader.ask("may-take", name=NAMES[0], destination=destination))
+        assert reason == "unknown-broker"
+        assert detail.startswith(f"{NAMES[0]} may not go to b9")
+        assert "no broker of that name is heard" in detail
+        assert "--force" not in detail, "the channel refuses it, too"
+        assert len(detail) < 300
 
 
 async def test_bad_questions_of_what_may_be_taken() -> None:

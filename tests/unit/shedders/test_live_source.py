@@ -13,8 +13,9 @@ from shedders.cli import live_source
 from shedders.live.choice import Choice, changed_since, of_chosen
 from shedders.live.chosen import in_force
 from shedders.live.decision_build import shed_record
+from shedders.live.decision_recall import DecisionRead
 from shedders.live.decision_record import DRAIN, DecisionRecord
-from shedders.live.decision_topic import DecisionRead, is_cycle
+from shedders.live.decision_topic import is_cycle
 from shedders.live.policy_book import PolicyBook
 from shedders.live.policy_kinds import PolicyKind
 from shedders.live.policy_record import PolicyRecord, encode, made_key
@@ -37,6 +38,7 @@ class Reader:
 
     def __init__(self, records: Sequence[DecisionRecord]) -> None:
         self._read = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
+        self.ended = ""
 
     def newest(self, count: int, wanted: Callable[[Any], bool]) -> Sequence[DecisionRead]:
         start = max((one.offset for one in self._read if wanted(one.record)), default=0)

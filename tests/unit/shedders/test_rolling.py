@@ -17,7 +17,7 @@ from shedders.live.policy_record import PolicyKey
 from shedders.live.policy_standing import Entry, Force, Standing
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.core.commands import Done
+from statechannel.core.commands import Done, Outcome, Rejected, Unknown
 from statechannel.core.membership import Member
 from statechannel.runtime.request_record import Asked, Request
 
@@ -29,13 +29,21 @@ class World:
 
     def __init__(self, *brokers: str) -> None:
         self.processes = {name: f"{name}-1" for name in brokers}
-        self.leader = "b1"
+        self.leader: str | None = "b1"
         self.cordons: dict[str, str] = {}
         self.requests: list[Found] = []
         self.done: list[str] = []
         self.left = 0
         self.stays: set[str] = set()
         self.exit_code = 0
+        self.fresh_s = 5.0
+        self.answers: list[Outcome | None] = []
+        self.asked = 0
+
+    def follow(self, *_: object) -> Told:
+        """Whoever is asked whether reports are fresh."""
+        self.asked += 1
+        return Told(self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
 
     def drain(self, _: object, wish: DrainWish, __: object) -> Drained:
         self.done.append(f"drain {wish.broker}")
@@ -56,7 +64,7 @@ class World:
     def registry(self, _: object) -> Any:
         info = {"phase": "caught-up", "accepting": True, "mode": "normal"}
         alive = {name: Member(name, process, 0.0, 0, 0, info) for name, process in self.processes.items()}
-        return SimpleNamespace(members=SimpleNamespace(alive=alive, lost={}), leader=alive.get(self.leader))
+        return SimpleNamespace(members=SimpleNamespace(alive=alive, lost={}), leader=alive.get(self.leader or ""))
 
     def standing(self, _: object) -> Standing:
         entries = [
@@ -72,7 +80,7 @@ class World:
 
     def run(self, *wanted: str, command: list[str] | None = None) -> list[dict[str, Any]]:
         words = ["restart", "{broker}"] if command is None else command
-        wish = RestartWish(RESTART, words, back_s=0.05)
+        wish = RestartWish(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
         bar: Any = SimpleNamespace(show=lambda *_: None, drop=lambda _: None, hidden=nullcontext)
         return Restart(None, wish, bar).run(wanted)  # type: ignore[arg-type]
 
@@ -86,7 +94,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(rolling, "uncordon", made.uncordon)
     monkeypatch.setattr(rolling, "requests", lambda *_: iter(made.requests))
     monkeypatch.setattr(rolling, "send", lambda *_: Sent("1", 0, 1.0))
-    monkeypatch.setattr(rolling, "follow", lambda *_: Told(Done("1", "fresh", {"late": []}), "b1"))
+    monkeypatch.setattr(rolling, "follow", made.follow)
+    monkeypatch.setattr(rolling, "AGAIN_S", 0.01)
     monkeypatch.setattr(rolling, "LOOK_S", 0.01)
     monkeypatch.setattr(rolling.subprocess, "run", made.command)
     return made
@@ -207,3 +216,70 @@ def test_a_leader_that_changes_is_still_the_last(world: World) -> None:
     rolling.subprocess.run = moved  # type: ignore[assignment]  # the fixture puts it back
     world.run()
     assert world.done == steps("b2", "b1", "b3")
+
+
+AGAIN: list[Outcome | None] = [
+    Rejected("not-leader", "ask again"),
+    Rejected("policies-unread", "not read yet"),
+    Rejected("no-extension", "it has just begun to lead"),
+    Unknown("1", "it has stopped"),
+    None,
+]
+
+
+@pytest.mark.parametrize("answer", AGAIN)
+def test_who_cannot_say_whether_reports_are_fresh_is_asked_again(world: World, answer: Outcome | None) -> None:
+    world.answers = [answer] * 3
+    assert [one["late_reports"] for one in world.run()] == [[], [], []]
+    assert world.asked == 6
+    assert world.done == steps("b2", "b3", "b1")
+
+
+@pytest.mark.parametrize("answer", [*AGAIN, Rejected("unknown-ask", "an older version")])
+def test_where_nobody_says_so_in_time_the_next_broker_is_left_alone(world: World, answer: Outcome | None) -> None:
+    world.fresh_s = 0.1
+    world.answers = [answer] * 1_000
+    with pytest.raises(CommandError, match="b2 is back, but whether the load reports are fresh, nobody said") as told:
+        world.run()
+    assert told.value.exit_code == ExitCode.UNDETERMINED
+    assert f"--operation {RESTART}" in told.value.hint
+    assert world.done == steps("b2")
+    world.answers = [answer] * 1_000
+    with pytest.raises(CommandError, match="b2 is back, but"):
+        world.run()
+    world.answers.clear()
+    world.run()
+    assert world.done == steps("b2", "b3", "b1"), "b2 is done"
+
+
+def test_after_the_last_nobody_has_to_be_fresh(world: World) -> None:
+    world.fresh_s = 0.1
+    world.answers = [Rejected("unknown-ask", "an older version")]
+    assert [one["late_reports"] for one in world.run("b3")] == [[]]
+    assert world.done == steps("b3")
+
+
+def test_whose_turn_it_is_waits_for_a_leader(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody is heard to lead, the broker that is about to lead must not be restarted first."""
+    world.leader = None
+    looks: list[int] = []
+
+    def look(_: object) -> Any:
+        looks.append(1)
+        if len(looks) > 4:
+            world.leader = "b2"
+        return world.registry(_)
+
+    monkeypatch.setattr(rolling, "read_registry", look)
+    world.run()
+    assert world.done == steps("b1", "b3", "b2")
+
+
+def test_without_a_leader_nobody_is_restarted(world: World) -> None:
+    world.leader = None
+    with pytest.raises(CommandError, match=r"nobody leads, and none was heard to within 0\.1 s") as told:
+        world.run()
+    assert told.value.exit_code == ExitCode.NO_BROKER
+    assert world.done == []
+    world.run("b2")
+    assert world.done == steps("b2"), "one alone has no order"

@@ -1,5 +1,6 @@
 """Splits that somebody asks for: where they are cut, what is refused, and the children let go."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,3 +144,24 @@ async def test_a_bundle_with_too_few_topics_is_not_cut_by_topics(channel: Channe
     empty = SimpleNamespace(topics=lambda _: [])
     outcome = await answer(channel, empty, algorithm="topic_count_equally_divide")
     assert outcome == Rejected("nothing-to-cut", f"{BUNDLE}: topic_count_equally_divide finds no place to cut")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"algorithm": "range-" * 150_000},
+        {"algorithm": "flow-or-qps-equally-divide", "settings": {"max_msg_" * 110_000: "1"}},
+        {"algorithm": "flow-or-qps-equally-divide", "settings": {"max_msg_rate": "1" * 900_000 + "x"}},
+        {"algorithm": "flow-or-qps-equally-divide", "settings": {f"max_msg_rat{n}": "1" for n in range(40_000)}},
+    ],
+)
+async def test_what_is_absurdly_long_neither_holds_the_loop_nor_fills_the_answer(
+    args: dict[str, Any], channel: Channel
+) -> None:
+    """A request may be 900 kB long; nothing else happens on a broker while its loop looks for what was meant."""
+    begun_s = time.thread_time()
+    outcome = await answer(channel, **args)
+    took_s = time.thread_time() - begun_s
+    assert isinstance(outcome, Rejected)
+    assert len(outcome.detail) < 6_000
+    assert took_s < 0.1, "the loop is held as long"

@@ -1,0 +1,56 @@
+"""What `snapshot take` keeps of a load topic: what the fold of the whole topic would keep, within a bound."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from loaddata.report_record import BrokerLoadReport
+from loaddata.table_view import LoadRecord, TableView
+from shedders.cli.newest_of_each import NewestOfEach
+from tests.support.load_reports import null, read, record
+
+
+def held(records: list[LoadRecord]) -> dict[str, int]:
+    view: TableView[BrokerLoadReport] = TableView()
+    for one in records:
+        read(view, one)
+    return {name: one.offset for name, one in view.seen(0.0).items()}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_fold_of_what_is_kept_is_the_fold_of_all(seed: int) -> None:
+    rng = random.Random(seed)
+    records = []
+    for offset in range(200):
+        name = f"b{rng.randrange(8)}"
+        if rng.random() < 0.3:
+            records.append(null(name, offset, rng.randrange(offset + 1)))
+        else:
+            records.append(record(name, offset, seq=offset + 1))
+    kept = NewestOfEach(100, 10**9)
+    for one in records:
+        kept.add(one)
+    assert len(kept.records) <= 16
+    assert [one.offset for one in kept.records] == sorted(one.offset for one in kept.records)
+    newest_nulls = {one.key: one for one in records if one.value is None}
+    # Of several nulls the newest is kept; one before it that named more is as gone as after compaction.
+    plain = [one for one in records if one.value is not None or newest_nulls[one.key] is one]
+    assert held(kept.records) == held(plain)
+    assert kept.left_out == 0
+
+
+def test_what_finds_no_room_is_left_out_and_counted() -> None:
+    size_bytes = len(record("b1").value or b"") + 2
+    kept = NewestOfEach(100, 2 * size_bytes)
+    for offset, name in enumerate(["b1", "b2", "b3", "b1", "b4"]):
+        kept.add(record(name, offset, seq=offset + 1))
+    assert ([one.offset for one in kept.records], kept.left_out) == ([1, 3], 2)
+    kept.clear()
+    kept.add(record("b3", 0))
+    assert ([one.offset for one in kept.records], kept.left_out) == ([0], 0)
+    few = NewestOfEach(1, 10**9)
+    for offset, name in enumerate(["b1", "b2", "b1"]):
+        few.add(null(name, offset, 0))
+    assert ([one.offset for one in few.records], few.left_out) == ([2], 1)
