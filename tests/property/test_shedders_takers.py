@@ -1,4 +1,4 @@
-"""Whatever a strategy plans: what is shed goes to no broker whose load is not known, and, left open, only to a lesser loaded one."""
+"""Whatever a strategy plans: what is shed goes only where load is known, and, left open, only where it is less."""
 
 from __future__ import annotations
 
