@@ -24,7 +24,8 @@ from itertools import combinations
 from shedders.anti_affinity import group_of
 from shedders.cluster import Bundle, Cluster, IsolationPolicy
 from shedders.filter_rules import incapable, needs, pin_of
-from shedders.isolation import Isolation, Zone, compiled
+from shedders.isolation import Isolation, Zone
+from shedders.patterns import compiled
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from shedders.patterns import compiled
 from shedders.snapshot import BundlePart, IsolationPart, PoliciesPart, Snapshot
 from statechannel.core.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
 from statechannel.errors import StateChannelError
@@ -207,10 +208,9 @@ def policy_faults(policies: PoliciesPart, bundles: Iterable[str] = ()) -> Iterat
 def _pattern_faults(where: str, policy: IsolationPart) -> Iterator[str]:
     for field in ("namespaces", "primary", "secondary"):
         for index, pattern in enumerate(getattr(policy, field)):
-            try:
-                re.compile(pattern)
-            except (re.error, RecursionError, OverflowError) as error:
-                yield f"{where}.{field}[{index}]: a regular expression is wanted: {error}"
+            trouble = compiled((pattern,))
+            if isinstance(trouble, str):
+                yield f"{where}.{field}[{index}]: a regular expression is wanted: {cut(trouble)}"
 
 
 def _too_deep(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,10 +12,10 @@ from shedders.cli import policy_write
 from shedders.cli.moments import parse_until_ms
 from shedders.cli.policy_write import By, Force_, book_of, nothing_there, put, shown, take_away, tell
 from shedders.contradictions import Contradiction
-from shedders.live.policy_kinds import CLUSTER, RULES, PolicyKind, kind_of, name_and_words, value_from
+from shedders.live.policy_kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
 from shedders.live.policy_record import made_key
-from shedders.live.policy_settings import canonical
-from shedders.live.policy_standing import Entry, Standing
+from shedders.live.policy_settings import is_known
+from shedders.live.policy_standing import Entry, Force, Standing
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
@@ -83,7 +84,8 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
     """Show one policy, and the override that lies over it."""
     found, name = named(kind, name)
     standing = book_of(connect()).at(now_ms())
-    entries = standing.find(found, name)
+    short = name.removeprefix("parts.") if found is PolicyKind.SETTING else name
+    entries = _judged(standing.find(found, name) or standing.find(found, short))
     if not entries:
         raise nothing_there(standing, made_key(found, name))
     if output is Output.JSON:
@@ -125,11 +127,11 @@ def _list(
     connection: Connection, only: PolicyKind | None, output: Output, *, overrides: bool, lapsed: bool, check: bool
 ) -> None:
     standing = book_of(connection).at(now_ms())
-    found = [
+    found = _judged(
         one
         for one in (*standing.entries, *(standing.lapsed if lapsed else ()))
         if (only is None or one.key.kind is only) and (one.key.override or not overrides)
-    ]
+    )
     troubles = [f"{', '.join(one.policies)}: {one.why}" for one in _contradictions(standing, connection, check=check)]
     if output is Output.JSON:
         print_json(
@@ -144,7 +146,12 @@ def _list(
         return
     what = "override" if overrides else "policy"
     _show(found, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
-    for one in (*standing.closed, *troubles):
+    unknown = [
+        f"setting {one.key.name} is not known here: brokers that do not know it move nothing by themselves"
+        for one in found
+        if one.force is Force.UNKNOWN
+    ]
+    for one in (*standing.closed, *unknown, *troubles):
         say(f"note: {one}")
     if standing.junk:
         counts = ", ".join(f"{number} {reason}" for reason, number in standing.junk.items())
@@ -186,6 +193,16 @@ def named(kind: str, name: str) -> tuple[PolicyKind, str]:
     elif name == CLUSTER and not RULES[found].is_name(CLUSTER):
         raise CommandError(f"a policy of kind {found} is named by {RULES[found].named}", code=ExitCode.USAGE)
     return found, made_key(found, name).name
+
+
+def _judged(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries; settings that mean nothing to what is installed here are not called in force."""
+    return [
+        replace(one, force=Force.UNKNOWN)
+        if one.key.kind is PolicyKind.SETTING and one.force is Force.IN_FORCE and not is_known(one.key.name)
+        else one
+        for one in entries
+    ]
 
 
 def _contradictions(standing: Standing, connection: Connection, *, check: bool) -> Iterable[Contradiction]:

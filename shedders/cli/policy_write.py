@@ -14,9 +14,9 @@ from shedders.cluster import Bundle, Cluster
 from shedders.contradictions import Contradiction
 from shedders.live.cluster_now import Known, broker_now
 from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_kinds import PolicyKind, canonical
 from shedders.live.policy_record import PolicyKey, PolicyRecord, encode
-from shedders.live.policy_settings import canonical, checked
+from shedders.live.policy_settings import checked
 from shedders.live.policy_standing import Entry, Force, Standing
 from shedders.live.policy_topic import (
     Outcome,
@@ -27,6 +27,7 @@ from shedders.live.policy_topic import (
     refuse_unfit,
     write_policy,
 )
+from shedders.live.settings import NAME, configured
 from statechannel.cli.channel_view import read_channel
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
@@ -141,10 +142,25 @@ def put(
     encoded = encode(record)
     replaced = _newest(before, key)
     book.take(book.position + 1, at_ms, key.encode(), encoded)
+    _refuse_too_many(connection, book, new=replaced is None)
     troubles = _judge(connection, key, before, book.at(at_ms), force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
     return Done(key, record, written, replaced, troubles)
+
+
+def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
+    values = dict(connection.settings.extensions.get(NAME, {}))
+    values.pop("enabled", None)
+    settings, held = configured(values), book.bounds
+    if (new and held.policies_max > settings.policies_max) or held.bytes_max > settings.policies_bytes:
+        raise CommandError(
+            f"there would be {held.policies_max} policies of {held.bytes_max} bytes; brokers take in "
+            f"{settings.policies_max} of {settings.policies_bytes} bytes together, and move nothing where there are more",
+            hint=f"Delete some, or give all brokers, and this command, more by extensions.{NAME}.policies_max and "
+            f"extensions.{NAME}.policies_bytes.",
+            code=ExitCode.REJECTED,
+        )
 
 
 def take_away(connection: Connection, key: PolicyKey) -> Done:
@@ -155,6 +171,10 @@ def take_away(connection: Connection, key: PolicyKey) -> Done:
     """
     standing = book_of(connection).at(now_ms())
     replaced = _newest(standing, key)
+    if replaced is None and key.kind is PolicyKind.SETTING:
+        # A foreign writer may have used the short name of a setting: what is to be deleted is that record.
+        key = key._replace(name=key.name.removeprefix("parts."))
+        replaced = _newest(standing, key)
     if replaced is None:
         raise nothing_there(standing, key)
     with naming_address(connection):

@@ -6,7 +6,7 @@ Nothing that it does is needed for a bundle to be served: if it fails or is swit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from shedders.live.metrics import BalancerMetrics
     from shedders.live.policy_standing import Standing
     from shedders.live.settings import BalancerSettings
+    from shedders.plan import Left
     from statechannel.api import StateChannel
     from statechannel.core.picture import Picture
     from statechannel.runtime.changes import Change
@@ -76,6 +77,7 @@ class Ports:
             raise: then the leader begins without memory.
         unusable: Why the policies in force cannot be used as they stand; None if they can.
         kept: Of the clusters before.
+        contradictions: Policies that cannot be kept as they stand, for the records.
     """
 
     channel: StateChannel
@@ -89,6 +91,7 @@ class Ports:
     clocks: LiveClocks
     unusable: Callable[[], str | None] = _nothing
     kept: Kept = field(default_factory=Kept)
+    contradictions: Callable[[], Sequence[Left]] = tuple
 
     def cluster(self, picture: Picture) -> Cluster:
         """The cluster as strategies see it now."""
@@ -365,6 +368,7 @@ class Balancer:
                 manager=self._manager(),
                 trigger=trigger,
                 took_ms=(self._ports.clocks.mono_s() - begun_s) * 1_000,
+                contradictions=self._ports.contradictions(),
             )
 
         return made
@@ -386,7 +390,7 @@ def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | Non
     if standing is None:
         return "policies-unread", "the policies have not been read to their end yet"
     if unusable is not None:
-        return "impossible-policies", unusable
+        return "unusable-policies", unusable
     if not settings.balancing:
         return "shedding-off", "extensions.balancer.balancing is false on this broker"
     if not standing.shedding_on:

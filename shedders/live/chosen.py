@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shedders.filter_rules import FilterSettings
-from shedders.live.policy_settings import balanced_by
+from shedders.live.policy_settings import (
+    PARTS,
+    UnknownSettingError,
+    balanced_by,
+    checked,
+    known_settings,
+    refuse_unknown,
+)
 from shedders.placing import Pipeline
 from shedders.profiles import DEFAULT, profile
-from shedders.registry import SheddingMaker, find, made, settings_of, shedding_maker
+from shedders.registry import KINDS, SheddingMaker, find, made, settings_of, shedding_maker
 from shedders.split_settings import SplitSettings
 
 if TYPE_CHECKING:
@@ -68,11 +75,12 @@ def choose(
             `overrides` say of a strategy stands over them.
 
     Raises:
-        UnknownStrategyError, UnknownProfileError: There is none of that name; the error lists what exists.
+        UnknownStrategyError, UnknownProfileError, UnknownSettingError: There is none of that name; the error lists what exists.
         StrategyFailedError: One cannot be used.
-        StrategySettingsError: One does not take its settings.
+        StrategySettingsError: One does not take its settings; those that are not chosen are asked, too.
     """
-    plain = {name: value for name, value in (overrides or {}).items() if "." not in name}
+    refuse_unknown(overrides or {})
+    plain = {name: checked(name, value) for name, value in (overrides or {}).items() if "." not in name}
     modular = profile(settings.modular_profile)  # looked at before it is needed: the switch is no time to find out
     usual = modular.name if manager == MODULAR else DEFAULT.name
     base = profile(plain.get("profile") or settings.profile or usual)
@@ -87,11 +95,13 @@ def choose(
         }
         for kind, one in classes.items()
     }
-    values = _layered(base.settings, settings.strategies, shared, _nested(overrides or {}))
+    nested = _nested(overrides or {})
+    values = _layered(base.settings, settings.strategies, shared, nested)
     found = {
         kind: settings_of(one.Settings, f"{kind}.{names[kind]}", values.get(kind, {}).get(names[kind], {}))
         for kind, one in classes.items()
     }
+    _check_others(values, settings.strategies, nested)
     parts = values.get("parts", {})
     filters = settings_of(FilterSettings, "parts.filters", parts.get("filters", {}))
     splitting = settings_of(SplitSettings, "parts.splitting", parts.get("splitting", {}))
@@ -136,6 +146,15 @@ def laid_down(standing: Standing | None) -> dict[str, Any]:
     if standing is not None and standing.shed_with_policies is not None:
         found["shed_with_policies"] = standing.shed_with_policies
     return found
+
+
+def _check_others(values: Values, *layers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+    """What somebody says of a strategy must hold although it is not chosen: a slip would be found out when it is."""
+    for kind, name in sorted({(kind, name) for layer in layers for kind, by_name in layer.items() for name in by_name}):
+        if kind in KINDS:
+            settings_of(find(kind, name).Settings, f"{kind}.{name}", values[kind][name])
+        elif kind != "parts" or name not in PARTS:
+            raise UnknownSettingError(f"{kind}.{name}", sorted(known_settings()))
 
 
 def _layered(*layers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Values:

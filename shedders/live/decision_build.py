@@ -75,6 +75,7 @@ class Occasion:
         placement: Of a shedding decision: what chose destinations that were left open.
         settings: All settings that were used, of filters and budget, too; JSON-able.
         tell_settings: Write them down, not only their fingerprint: in a leader's first record, and when they change.
+        contradictions: Policies that cannot be kept as they stand; told with what was left alone.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Occasion:
     manager: str = "extensible"
     trigger: str = "cycle"
     took_ms: float | None = None
+    contradictions: Sequence[Left] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ SKIPPED: Mapping[str, tuple[Label, Reason]] = {
     "joining": (Label.SKIP, Reason.UNKNOWN),
     "shedding-off": (Label.SKIP, Reason.ADMIN),
     "policies-unread": (Label.SKIP, Reason.ADMIN),
-    "impossible-policies": (Label.SKIP, Reason.ADMIN),
+    "unusable-policies": (Label.SKIP, Reason.ADMIN),
     "strategy-failed": (Label.FAILURE, Reason.UNKNOWN),
     "internal-error": (Label.FAILURE, Reason.UNKNOWN),
 }
@@ -173,7 +175,7 @@ def shed_record(
             moves=decision.checked,
             held=held,
             placed=decision.placed,
-            left=plan.left,
+            left=[*plan.left, *occasion.contradictions],
             executed=executed,
             memory=decision.memory,
         )
@@ -232,7 +234,9 @@ def skipped_record(
         left: Brokers that were the reason.
     """
     label, reason = SKIPPED.get(skipped, (Label.SKIP, Reason.UNKNOWN))
-    found = _Found(label.value, reason.value, why, brokers=brokers or {}, left=left, skipped=skipped)
+    found = _Found(
+        label.value, reason.value, why, brokers=brokers or {}, left=[*left, *occasion.contradictions], skipped=skipped
+    )
     return _Draft(occasion, subject, bounds, budget).record(found)
 
 

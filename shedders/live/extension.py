@@ -26,8 +26,9 @@ from shedders.live.asks import Asks
 from shedders.live.balancer import SHED, Balancer, Ports
 from shedders.live.checks import Checks
 from shedders.live.chosen import MODULAR
-from shedders.live.clocks import LiveClocks
+from shedders.live.clocks import LiveClocks, LogClock
 from shedders.live.cluster_now import Kept, Known, cluster_now, why_left_alone
+from shedders.live.contradicted import Contradicted
 from shedders.live.decision_record import Inputs
 from shedders.live.decision_topic import (
     DecisionLags,
@@ -43,9 +44,10 @@ from shedders.live.duties import Duties
 from shedders.live.in_force import InForce
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
-from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
+from shedders.live.policy_book import BookBounds
+from shedders.live.policy_follower import FollowerClocks, PolicyFollower, Watched, policy_reader
 from shedders.live.policy_standing import Standing
-from shedders.live.policy_topic import PolicyTopics, open_policy_topic
+from shedders.live.policy_topic import PolicyTopics, look_at, open_policy_topic
 from shedders.live.renewal import Renewal
 from shedders.live.settings import NAME, BalancerSettings, configured
 from shedders.live.split_asks import SplitAsks
@@ -63,10 +65,12 @@ if TYPE_CHECKING:
     from statechannel.api import StateChannel
     from statechannel.core.picture import Picture
     from statechannel.core.placement import Placement
+    from statechannel.kafka.topics import TopicInfo
     from statechannel.runtime.changes import Change
     from statechannel.settings import Settings
 
 _log = structlog.get_logger(__name__)
+_TIME_EVERY_S = 0.5
 
 
 def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
@@ -118,7 +122,8 @@ class BalancerExtension:
         replication_factor: int = -1,
     ) -> None:
         self._in_force = InForce(settings or BalancerSettings())
-        self._clocks = clocks or LiveClocks()
+        self._log_clock = LogClock()
+        self._clocks = clocks or LiveClocks(log_ms=self._log_clock.now_ms)
         self._source = source if source is not None else NoBundles()
         self._host = host
         if simulated:
@@ -139,6 +144,9 @@ class BalancerExtension:
         self._trail = RecentTrail(lambda: self.settings.move_memory_s, lambda: self.settings.moves_remembered_max)
         self._served: Sequence[str] = ()
         self._kept = Kept()
+        self._contradicted = Contradicted(
+            self._led_cluster, lambda: self.standing, lambda: self.settings.contradictions_s
+        )
         self._loop_thread = 0
         self._duties = Duties(
             first_wait_s=lambda: self.settings.restart_wait_s,
@@ -178,18 +186,21 @@ class BalancerExtension:
         await asyncio.to_thread(self._kept.update, channel.picture().bundles)
         self._channel = channel
         self._loop_thread = threading.get_ident()
+        self._log_clock.heard(channel.log_time_ms)
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
         decision_topics, policy_topics = self._decision_topics(topics.channel), PolicyTopics(topics.channel)
         create, replicas = self._create_topics, self._replication_factor
 
-        def topics_ready() -> None:
+        def topics_ready() -> TopicInfo:
             open_decision_topic(
                 client, decision_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
             )
-            open_policy_topic(client, policy_topics, create=create, replication_factor=replicas, timeout_s=timeout_s)
+            return open_policy_topic(
+                client, policy_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
+            )
 
-        await asyncio.to_thread(topics_ready)
+        policies = await asyncio.to_thread(topics_ready)
         self._writer = DecisionWriter(
             client,
             decision_topics,
@@ -203,6 +214,12 @@ class BalancerExtension:
             policy_reader(client, policy_topics),
             on_change=self._policies_changed,
             clocks=FollowerClocks(self._clocks.mono_s, self._clocks.log_ms),
+            watched=Watched(
+                policies.topic_id,
+                lambda: look_at(client, policy_topics, timeout_s=timeout_s),
+                lambda: self.settings.policies_look_s,
+            ),
+            bounds=BookBounds(self.settings.policies_max, self.settings.policies_bytes),
         )
         self._follower.start()
         if self.settings.source != "none":
@@ -249,12 +266,15 @@ class BalancerExtension:
             recall=self._recall,
             metrics=metrics,
             clocks=self._clocks,
-            unusable=lambda: self._in_force.unusable,
+            unusable=self._unusable,
             kept=self._kept,
+            contradictions=self._contradicted.left,
         )
         self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
         self._duties.begin("balancing", balancer.run)
         self._duties.begin("watching", self._watch)
+        self._duties.begin("clock", self._keep_time)
+        self._duties.begin("contradictions", self._contradicted.run)
         telling = Telling(
             ports,
             lambda: self.settings,
@@ -313,18 +333,32 @@ class BalancerExtension:
             "drains": {} if self._drains is None else self._drains.status(),
             "placements": dict(sorted(self._placement.counts.items())),
             "failing": self._failing(),
+            "clock_ahead_ms": self._log_clock.ahead_ms(),
+            "contradictions": self._contradicted.told(),
             "load": None if self._loads is None else self._loads.status(),
             "policies": None if self._follower is None else self._follower.status(),
             "decisions": None if self._writer is None else self._writer.counts.to_json(),
         }
 
+    def _unusable(self) -> str | None:
+        """Why nothing should be moved by the policies as they stand."""
+        doubt = "" if self._follower is None else self._follower.doubt
+        return doubt or self._in_force.unusable
+
     def _failing(self) -> dict[str, str]:
         found = self._duties.failing()
         if self._placement.failing:
             found["placement"] = self._placement.failing
-        if self._in_force.unusable is not None:
-            found["policies"] = self._in_force.unusable
+        unusable = self._unusable()
+        if unusable is not None:
+            found["policies"] = unusable
         return found
+
+    async def _keep_time(self) -> None:
+        """What time the log has: by the heartbeats of all brokers as they are read."""
+        while self._channel is not None:
+            self._log_clock.heard(self._channel.log_time_ms)
+            await asyncio.sleep(_TIME_EVERY_S)
 
     # --- what happens on the channel ----------------------------------------------------------------------------------
 
@@ -415,6 +449,14 @@ class BalancerExtension:
         cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
         return Surroundings(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
+    def _led_cluster(self) -> Cluster | None:
+        """The cluster as its leader sees it; None where this broker does not lead."""
+        channel, standing = self._channel, self.standing
+        if channel is None or standing is None or not channel.leading:
+            return None
+        picture = channel.picture()
+        return cluster_now(picture, self._known(), self._clocks.log_ms(), kept=self._kept) if picture.current else None
+
     # --- policies -----------------------------------------------------------------------------------------------------
 
     def _policies_changed(self, standing: Standing) -> None:
@@ -425,6 +467,7 @@ class BalancerExtension:
             self._metrics.log_scores = self.settings.debug_scores
         self._weigh()
         self._placement.forget()
+        self._contradicted.wake()
         if self._balancer is not None:
             self._balancer.wake("policy")
 

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from shedders.live.settings import BalancerSettings
 
 
+class PoliciesUnusableError(StateChannelError):
+    """Making strategies of what policies lay down failed by something that is no word about a setting: a plug-in, or a bug."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            f"what the policies lay down cannot be used: {type(error).__name__}: {error}",
+            hint="`statechannel policy list` shows the settings and who set them; delete the one that is meant.",
+        )
+        self.__cause__ = error
+
+
 class InForce:
     """See the module. In the loop's thread.
 
@@ -44,10 +55,11 @@ class InForce:
         self._chosen_for = asked_for
         try:
             self.settings, self.chosen = in_force(self._configured, standing)
-        except StateChannelError as error:
+        except Exception as error:
             # Placements go on as before, and nothing is moved: who knows what the policy was to prevent.
-            self.unusable = str(error)
-            return error
+            fault = error if isinstance(error, StateChannelError) else PoliciesUnusableError(error)
+            self.unusable = str(fault)
+            return fault
         self.unusable = None
         return None
 

@@ -1,4 +1,9 @@
-"""Follows `NAME-policies` in a broker: Kafka's reader in a thread of its own, the fold on the loop, and the reader's revival."""
+"""Follows `NAME-policies` in a broker: Kafka's reader in a thread of its own, the fold on the loop, and the reader's revival.
+
+What was known once is not given up for a topic that may have forgotten it: one of another id, one that ends before what was
+read, one with settings that will not do, one with more policies than are taken in. Then what was known stands, and `doubt`
+says why nobody should move anything (`policy_doubt`).
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,20 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaddata.following import MakeReader, TopicReader
-from shedders.live.policy_book import PolicyBook, Taken
+from shedders.live.policy_book import BookBounds, PolicyBook, Read, Taken, read
+from shedders.live.policy_doubt import Doubt
 from shedders.live.policy_standing import Standing
 from statechannel.kafka.light_topic import LightBatch, LightReader
 from statechannel.runtime.supervision import RestartPolicy, Restarts
 
 if TYPE_CHECKING:
-    from shedders.live.policy_topic import PolicyTopics
+    from shedders.live.policy_topic import PolicyTopics, TopicSeen
     from statechannel.kafka.client_settings import ClientSettings
 
 _log = logging.getLogger(__name__)
@@ -25,6 +32,7 @@ _log = logging.getLogger(__name__)
 _WAITING_BATCHES = 4
 _LOOK_S = 0.2
 _TIMER_MAX_S = 60.0
+_LOOK_AGAIN_S = 1.0
 
 
 def _wall_ms() -> int:
@@ -37,6 +45,21 @@ class FollowerClocks:
 
     mono_s: Callable[[], float] = time.monotonic
     now_ms: Callable[[], int] = _wall_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How it is found out that the topic is no longer the one that was read.
+
+    Attributes:
+        topic_id: Of the topic that is read from the start on.
+        look: What it is like now; blocks, and may raise.
+        every_s: Time between two looks.
+    """
+
+    topic_id: str
+    look: Callable[[], TopicSeen]
+    every_s: Callable[[], float]
 
 
 def policy_reader(settings: ClientSettings, topics: PolicyTopics) -> MakeReader:
@@ -57,6 +80,8 @@ class PolicyFollower:
     Args:
         make_reader: See `policy_reader`.
         on_change: Called in the loop's thread whenever something else stands, also because something lapsed.
+        watched: None: the topic is believed to be the same for ever.
+        bounds: How much is taken in.
     """
 
     def __init__(
@@ -66,8 +91,15 @@ class PolicyFollower:
         on_change: Callable[[Standing], None] = lambda _: None,
         clocks: FollowerClocks | None = None,
         policy: RestartPolicy | None = None,
+        watched: Watched | None = None,
+        bounds: BookBounds | None = None,
     ) -> None:
         self._make_reader = make_reader
+        self._watched = watched
+        self._bounds = bounds
+        self._doubt = Doubt("" if watched is None else watched.topic_id)
+        self._looking: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[bool]] = set()
         self._on_change = on_change
         self._clocks = clocks or FollowerClocks()
         self._policy = policy or RestartPolicy(longest_wait_s=30.0)
@@ -77,11 +109,14 @@ class PolicyFollower:
         self._reader: TopicReader | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._session = 0
-        self._reading = PolicyBook()
+        self._reading = PolicyBook(bounds)
         self._book: PolicyBook | None = None
         self._known = asyncio.Event()
         self._told: Standing | None = None
         self._closed = False
+        self._caught_up = False
+        self._opening = 0
+        self._look = asyncio.Event()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -95,6 +130,8 @@ class PolicyFollower:
             raise RuntimeError("policies are followed once")
         self._loop = asyncio.get_running_loop()
         self._open()
+        if self._watched is not None:
+            self._looking = self._loop.create_task(self._look_for_ever(self._watched), name="policies-look")
 
     async def wait_known(self, timeout_s: float) -> bool:
         """Wait until the topic has been read to its end; False if the time ran out first."""
@@ -108,6 +145,9 @@ class PolicyFollower:
         """Stop following."""
         self._closed = True
         self._session += 1
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         for timer in self._timers.values():
             timer.cancel()
         reader, self._reader = self._reader, None
@@ -121,12 +161,18 @@ class PolicyFollower:
         """What stands now; None before the topic was read to its end for the first time."""
         return None if self._book is None else self._book.at(self._clocks.now_ms())
 
+    @property
+    def doubt(self) -> str:
+        """Why nothing should be moved by what stands, although it stands; empty: it may."""
+        return self._doubt.why or self._reading.overfull
+
     def status(self) -> dict[str, Any]:
         """How the reading goes. JSON-able."""
         standing = self.standing
         last_error = "" if self._reader is None else self._reader.last_error
         found: dict[str, Any] = {
             "known": standing is not None,
+            "doubt": self.doubt,
             "failures": self._restarts.total,
             "last_error": last_error,
             "last_junk": self._reading.last_junk,
@@ -144,11 +190,13 @@ class PolicyFollower:
     # --- in the reader's thread -------------------------------------------------------------------------------------
 
     def _sink(self, session: int, batch: LightBatch) -> None:
+        # Patterns of a whole topic take long to compile: not in the loop.
+        found = [read(one.offset, one.timestamp_ms, one.key, one.value) for one in batch.records]
         while not self._room.acquire(timeout=_LOOK_S):
             if session != self._session:
                 return
         try:
-            self._call(self._take, session, batch)
+            self._call(self._take, session, batch, found)
         except RuntimeError:  # the loop has ended
             self._room.release()
 
@@ -187,22 +235,82 @@ class PolicyFollower:
         self._reader = None
         self._timers["revival"] = self._loop.call_later(wait_s, self._open)
 
-    def _take(self, session: int, batch: LightBatch) -> None:
+    def _take(self, session: int, batch: LightBatch, found: Sequence[Read]) -> None:
         self._room.release()
         if session != self._session:
             return
         if batch.opened:
             # What was known stands until the topic has been read to its end again.
-            self._reading = PolicyBook()
-        junk = 0
-        for record in batch.records:
-            junk += self._reading.take(record.offset, record.timestamp_ms, record.key, record.value) is Taken.JUNK
+            self._reading = PolicyBook(self._bounds)
+            self._caught_up = False
+            self._opening += 1
+        junk = sum(self._reading.take_read(one) is Taken.JUNK for one in found)
         if junk:
             _log.warning("%d records of the policies cannot be read, the last: %s", junk, self._reading.last_junk)
-        if batch.caught_up:
-            self._book = self._reading
-            self._known.set()
+        self._caught_up = batch.caught_up
+        self._adopt()
+        if self._reading.overfull and self._reading.has_room and "again" not in self._timers and self._loop is not None:
+            # Some were deleted: perhaps there is room now for what was dropped.
+            self._timers["again"] = self._loop.call_later(self._policy.longest_wait_s, self._read_again)
         self._tell()
+
+    def _adopt(self) -> None:
+        """Go by what is being read, once it was read to the end and nothing speaks against it."""
+        if self._book is self._reading or not self._caught_up or self._reading.overfull:
+            return
+        if (
+            self._book is not None
+            and self._watched is not None
+            and not self._doubt.settled(self._opening, self._reading)
+        ):
+            self._look.set()
+            return
+        self._book = self._reading
+        self._known.set()
+
+    async def _look_for_ever(self, watched: Watched) -> None:
+        """Look at the topic again and again, and at once when it was opened again."""
+        wait_s = watched.every_s()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._look.wait()
+            self._look.clear()
+            wait_s = watched.every_s()
+            opening, book = self._opening, self._book
+            before = -1 if book is None else book.position
+            try:
+                seen = await asyncio.to_thread(watched.look)
+            except Exception as error:
+                _log.info("the topic of policies cannot be looked at (%r); what was known stands", error)
+                wait_s = min(wait_s, _LOOK_AGAIN_S)
+                continue
+            if opening != self._opening or book is not self._book:
+                self._look.set()
+                continue
+            was = self.doubt
+            self._doubt.seen(seen, opening, before)
+            if self.doubt != was:
+                _log.log(
+                    logging.ERROR if self.doubt else logging.INFO, "the policies: %s", self.doubt or "no doubt any more"
+                )
+                self._told = None
+            if self._doubt.why and self._book is self._reading and self._doubt.other_topic:
+                self._read_again()  # what comes from now on must not be mixed with what was known
+            self._adopt()
+            self._tell()
+
+    def _read_again(self) -> None:
+        self._timers.pop("again", None)
+        if self._closed or self._loop is None:
+            return
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            task = self._loop.create_task(asyncio.to_thread(reader.close))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        self._reading, self._caught_up = PolicyBook(self._bounds), False
+        self._open()
 
     def _tell(self) -> None:
         """Tell what stands if it is something else, and come back when the next entry lapses."""

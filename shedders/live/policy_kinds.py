@@ -14,7 +14,7 @@ import orjson
 
 from loaddata.broker_load import ResourceWeights
 from loaddata.figures import is_count, is_figure
-from shedders.isolation import compiled
+from shedders.patterns import compiled
 from statechannel.core.bundle import is_bundle, is_namespace
 from statechannel.core.codec import is_broker_id
 from statechannel.errors import StateChannelError
@@ -26,6 +26,10 @@ PATTERNS_MAX: Final = 1_000
 PATTERN_MAX: Final = 1_000
 DEPTH_MAX: Final = 8
 WEIGHT_MAX: Final = 100
+PATTERNS_HINT: Final = (
+    "Patterns are RE2's and mean whole names: no look-around, back-references or possessive groups, "
+    "and no class of characters within another."
+)
 USAGE: Final = 2
 """Exit code of wrong arguments (`statechannel.cli.exit_codes`)."""
 
@@ -294,6 +298,15 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
 }
 
 
+_SHORT = frozenset({"filters", "splitting"})
+
+
+def canonical(name: str) -> str:
+    """The whole name of a setting: `filters.x` is `parts.filters.x`."""
+    first, dot, _ = name.partition(".")
+    return f"parts.{name}" if first in _SHORT and dot else name
+
+
 # --- from people ----------------------------------------------------------------------------------------------------
 
 
@@ -355,8 +368,12 @@ def value_from(kind: PolicyKind, words: Sequence[str]) -> dict[str, Any]:
         raise BadPolicyError(f"a policy of kind {kind} needs a value", hint=usage(kind))
     found = complete(kind, given)
     if isinstance(found, str):
-        raise BadPolicyError(f"{kind}: {found}", hint=usage(kind))
+        raise BadPolicyError(f"{kind}: {found}", hint=f"{usage(kind)}{_patterns_hint(found)}")
     return found
+
+
+def _patterns_hint(wrong: str) -> str:
+    return f" {PATTERNS_HINT}" if "regular expression" in wrong else ""
 
 
 def usage(kind: PolicyKind) -> str:

@@ -7,7 +7,7 @@ strategy, `parts.filters.NAME` and `parts.splitting.NAME` (short: `filters.NAME`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from shedders.budget import BudgetSettings
 from shedders.cuts import algorithm_name
 from shedders.errors import BAD_SETTINGS, StrategyFailedError
 from shedders.filter_rules import FilterSettings
+from shedders.live.policy_kinds import canonical
 from shedders.live.settings import BalancerSettings
 from shedders.profiles import profile
 from shedders.registry import KINDS, find, settings_of
@@ -67,12 +68,6 @@ class Place(NamedTuple):
     owner: str
     model: type[BaseModel]
     field: str
-
-
-def canonical(name: str) -> str:
-    """The whole name of a setting: `filters.x` is `parts.filters.x`."""
-    first = name.partition(".")[0]
-    return f"parts.{name}" if first in PARTS and "." in name else name
 
 
 def checked(name: str, value: Any, others: Mapping[str, Any] | None = None) -> Any:
@@ -139,6 +134,26 @@ def known_settings() -> Iterator[str]:
         yield from (f"{part}.{field}" for field in model.model_fields)
     yield from (f"balancer.{field}" for field in BALANCER)
     yield from (f"balancer.budget.{field}" for field in BudgetSettings.model_fields)
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a setting of that name here: with the strategies that are installed."""
+    try:
+        refuse_unknown([name])
+    except StateChannelError:
+        return False
+    return True
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Refuse names of settings that mean nothing here: what they were to prevent cannot be prevented.
+
+    Raises:
+        UnknownSettingError, UnknownStrategyError, StrategyFailedError: One means nothing.
+    """
+    for name in sorted(names):
+        if name != PROFILE and name not in KINDS:
+            _place(canonical(name))
 
 
 def balanced_by(settings: BalancerSettings, overrides: Mapping[str, Any]) -> BalancerSettings:

@@ -11,7 +11,7 @@ from loaddata.broker_load import ResourceWeights
 from loaddata.bundle_load import BundleAverages, MessageAverage
 from shedders.cluster import Cluster, IsolationPolicy, Policies
 from shedders.contradictions import Contradiction, contradictions
-from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_kinds import PolicyKind, canonical
 from shedders.live.policy_record import PolicyKey
 
 NOWHERE: Final = "(unreadable pin)"
@@ -27,6 +27,8 @@ class Force(StrEnum):
     OVERRIDDEN = "overridden"
     LAPSED = "lapsed"
     UNREADABLE = "unreadable"
+    UNKNOWN = "unknown"
+    """Of a setting: nothing that is installed has it. Only those who know what is installed call it so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class Standing:
         deleted: What was deleted, and by the record at which offset, until Kafka drops that record.
         junk: Records that were dropped, by reason (`policy_record.Junk`).
         closed: What is forbidden because records cannot be read, each with the reason.
+        overfull: Why not all policies are known; empty: they are.
         next_change_ms: When the next entry lapses; None where none will.
     """
 
@@ -109,6 +112,7 @@ class Standing:
     deleted: Mapping[PolicyKey, int] = field(default_factory=dict)
     junk: Mapping[str, int] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
+    overfull: str = ""
     next_change_ms: int | None = None
 
     def find(self, kind: PolicyKind, name: str) -> Sequence[Entry]:
@@ -188,7 +192,8 @@ class Effects(NamedTuple):
                     **{rate: float(one) for rate, one in value.items()}, samples=QUOTA_SAMPLES
                 )
             case PolicyKind.SETTING:
-                self.settings[name] = value["value"]
+                # A foreign writer may use the short name; entries come sorted, so that the whole name stands over it.
+                self.settings[canonical(name)] = value["value"]
             case _:
                 self.single[kind] = value
                 if kind is PolicyKind.SHEDDING and not value["on"]:

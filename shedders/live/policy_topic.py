@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from shedders.live.policy_book import PolicyBook
+from shedders.live.policy_book import BookBounds, PolicyBook
 from shedders.live.policy_record import PolicyKey, PolicyRecord, encode
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.kafka.errors import (
@@ -110,13 +110,48 @@ def policy_topic_exists(settings: ClientSettings, topics: PolicyTopics, *, timeo
     return topics.policy_topic in TopicAdmin(settings, timeout_s=timeout_s).describe([topics.policy_topic])
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSeen:
+    """The topic as it is now.
+
+    Attributes:
+        topic_id: Another one than before: it was deleted and made anew; empty: it is not there.
+        end: Offset of the next record.
+        unfit: Why its settings will not do; empty: they do.
+    """
+
+    topic_id: str
+    end: int
+    unfit: str = ""
+
+
+def look_at(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> TopicSeen:
+    """Whether it is the topic that was read, and will do.
+
+    Raises:
+        KafkaAdapterError: Kafka is away.
+    """
+    name = topics.policy_topic
+    found = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
+    if name not in found:
+        return TopicSeen("", 0, f"the topic {name} is gone")
+    with _tail(settings, topics, timeout_s) as tail:
+        end = tail.span().end
+    hard = "; ".join(str(one) for one in inspect(found, settings, topics).hard)
+    return TopicSeen(found[name].topic_id, end, hard and f"the topic of policies has settings that will not do: {hard}")
+
+
+_ALL = BookBounds(1_000_000, 2**34)
+"""Who lists policies, or deletes some, has to see those beyond a broker's bounds as well."""
+
+
 def read_book(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> PolicyBook:
-    """Read the topic to its end as of now.
+    """Read the topic to its end as of now; all of it.
 
     Raises:
         KafkaAdapterError: Kafka is away, or the topic is missing.
     """
-    book = PolicyBook()
+    book = PolicyBook(_ALL)
     with _tail(settings, topics, timeout_s) as tail:
         for record in tail.records(tail.span()):
             book.take(record.offset, record.timestamp_ms, record.key, record.value)

@@ -195,6 +195,31 @@ class BalancerSettings(Group):
         ge=0,
         le=600,
     )
+    contradictions_s: float = setting(
+        60.0,
+        "The leader looks this often, and when policies change, whether they can be kept on the cluster as it is.",
+        ge=0.1,
+        le=DAY_S,
+    )
+    policies_max: int = setting(
+        5_000,
+        "Policies that are taken in. Beyond it `policy set` refuses new ones; if they are in the topic all the same, nothing is "
+        "moved until some are deleted.",
+        ge=10,
+        le=100_000,
+    )
+    policies_bytes: int = setting(
+        64 * 1024 * 1024,
+        "The same for the memory that they take, the patterns of isolation policies made ready included.",
+        ge=200_000,
+        le=4 * 1024**3,
+    )
+    policies_look_s: float = setting(
+        30.0,
+        "How often it is looked whether the topic of policies is still the one that was read, with settings that will do.",
+        ge=1,
+        le=3_600,
+    )
     watch_max: int = setting(
         100_000,
         "Accepted records that may wait for the balancer; beyond it those in between are not looked at.",

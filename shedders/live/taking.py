@@ -8,7 +8,6 @@ nothing is planned.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,6 +22,7 @@ from shedders.cluster import IsolationPolicy, Policies
 from shedders.live.choice import Choice, parts_of
 from shedders.live.cluster_now import Known, cluster_now, under_way, why_left_alone
 from shedders.live.trail import RecentTrail
+from shedders.patterns import compiled
 from shedders.snapshot import BalancingPart, BookedPart, BudgetPart, BundlePart, ByStrategy, Snapshot
 from shedders.snapshot_cluster import with_cluster
 from statechannel.core.picture import Picture
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shedders.live.policy_standing import Standing
     from statechannel.core.picture import BrokerSeen, BundleSeen
 
-_EVERY_NAMESPACE, _NOBODY = ".*", "(?!)"
+_EVERY_NAMESPACE, _NOBODY = ".*", "$x"
 
 
 class Accepted(NamedTuple):
@@ -198,7 +198,8 @@ def _readable(policies: Policies, remarks: list[str]) -> Policies:
     """Policies as a snapshot can hold them: one that nobody can read still keeps from everybody what it may speak of."""
     found = []
     for one in policies.isolation:
-        broken = next((text for text in (*one.namespaces, *one.primary, *one.secondary) if not _compiles(text)), None)
+        texts = (*one.namespaces, *one.primary, *one.secondary)
+        broken = next((text for text in texts if isinstance(compiled((text,)), str)), None)
         if broken is None:
             found.append(one)
         else:
@@ -207,14 +208,6 @@ def _readable(policies: Policies, remarks: list[str]) -> Policies:
             )
             found.append(IsolationPolicy(one.name, (_EVERY_NAMESPACE,), (_NOBODY,)))
     return replace(policies, isolation=tuple(found))
-
-
-def _compiles(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
 
 
 def _state(bundle: BundleSeen) -> Any:

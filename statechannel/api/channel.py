@@ -341,6 +341,11 @@ class StateChannel:
         """Offset through which each partition is applied; -1 before the first record."""
         return {replica.partition: replica.applied for replica in self._host.engine.replicas}
 
+    @property
+    def log_time_ms(self) -> int:
+        """Log time of the last registry record that was read: all brokers write one every few seconds; 0 before the first."""
+        return self._host.engine.presence.last_ms
+
     def locate(self, name: str) -> str | NotFound:
         """The live bundle that a bundle's or topic's name means."""
         arguments.text("name", name)

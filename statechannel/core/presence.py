@@ -34,7 +34,7 @@ class Presence:
 
     Attributes:
         term: Offset of the registry record by which this process leads; -1 while it does not.
-        newest_ms: Log time of the newest registry record read.
+        newest_ms: Largest log time of a registry record read; `last_ms` that of the last one.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -50,6 +50,7 @@ class Presence:
         self._registry_end: int | None = None
         self._position = 0
         self.newest_ms = 0
+        self.last_ms = 0
         self._seq = 0
         self._sent_at_s: dict[int, float] = {}
         self._claim_seq: int | None = None
@@ -85,6 +86,7 @@ class Presence:
         """Take in one registry record."""
         self._position = record.offset + 1
         self.newest_ms = max(self.newest_ms, record.timestamp_ms)
+        self.last_ms = record.timestamp_ms
         info = decode_member(record.value)
         if info is not None:
             self._heard(record, info)

@@ -19,6 +19,7 @@ NOT_PURE = {
         "balancer.py",
         "checks.py",
         "clocks.py",
+        "contradicted.py",
         "decision_topic.py",
         "drain.py",
         "duties.py",

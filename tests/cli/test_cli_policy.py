@@ -15,6 +15,7 @@ from shedders.cli import policy_write
 from shedders.cli.moments import parse_length_ms, parse_until_ms
 from shedders.cluster import Broker, Bundle, Cluster
 from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_record import PolicyRecord, encode, made_key
 from shedders.live.policy_topic import PolicyTopics, Written, read_book
 from statechannel.cli import main
 from statechannel.cli.failures import CommandError
@@ -268,6 +269,35 @@ def test_what_cannot_be_read_is_shown_and_can_be_deleted(channel: Channel) -> No
     assert "the broker takes nothing" in told
     channel("policy", "delete", "cordon", "b1")
     assert channel("policy", "list")["closed"] == []
+
+
+@pytest.mark.kafka
+def test_settings_that_mean_nothing_here_are_not_called_in_force_and_can_be_deleted(channel: Channel) -> None:
+    channel("policy", "set", "exclude", "t/n")
+    for name in ("nosuch", "filters.max_topics"):
+        key = made_key(PolicyKind.SETTING, name)
+        value = encode(PolicyRecord(key, {"value": 5}, "somebody"))
+        append_and_wait(channel.client, channel.topics.policy_topic, 0, key=key.encode(), value=value)
+    states = {one["name"]: one["state"] for one in channel("policy", "list", "--kind", "setting")["policies"]}
+    assert states == {"nosuch": "unknown", "filters.max_topics": "in-force"}
+    assert "setting nosuch is not known here" in channel.lines("policy", "list")[1]
+    for name in ("nosuch", "filters.max_topics"):
+        assert channel("policy", "get", "setting", name)["entries"][0]["value"] == {"value": 5}
+        channel("policy", "delete", "setting", name)
+    assert channel("policy", "list", "--kind", "setting")["policies"] == []
+
+
+@pytest.mark.kafka
+def test_more_policies_than_brokers_take_in_are_refused(channel: Channel) -> None:
+    few = ("--set", "extensions.balancer.policies_max=10")
+    for number in range(10):
+        channel("policy", "set", "exclude", f"t/n{number}", *few)
+    _, told = channel.lines("policy", "set", "exclude", "t/more", *few, code=3)
+    assert "there would be 11 policies" in told
+    assert "extensions.balancer.policies_max" in told
+    channel("policy", "set", "exclude", "t/n3", "--why", "still", *few)
+    channel("policy", "delete", "exclude", "t/n0")
+    channel("policy", "set", "exclude", "t/more", *few)
 
 
 @pytest.mark.kafka

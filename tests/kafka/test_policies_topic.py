@@ -11,13 +11,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from shedders.live import policy_topic
-from shedders.live.policy_follower import FollowerClocks, PolicyFollower, policy_reader
+from shedders.live.policy_follower import FollowerClocks, PolicyFollower, Watched, policy_reader
 from shedders.live.policy_kinds import BadPolicyError, PolicyKind, complete
 from shedders.live.policy_record import PolicyKey, PolicyRecord, made_key
 from shedders.live.policy_topic import (
     Outcome,
     PolicyTopics,
     Written,
+    look_at,
     open_policy_topic,
     policy_topic_exists,
     read_book,
@@ -66,9 +67,26 @@ class Place:
     async def raw(self, key: bytes | None, value: bytes | None) -> None:
         await asyncio.to_thread(append_and_wait, self.client, self.topics.policy_topic, 0, key=key, value=value)
 
+    async def make_anew(self) -> str:
+        """Delete the topic and make it again; its id."""
+        admin = AdminClient({"bootstrap.servers": self.client.bootstrap_servers})
+        for future in admin.delete_topics([self.topics.policy_topic]).values():
+            await asyncio.to_thread(future.result, WAIT_S)
+        deadline_s = time.monotonic() + WAIT_S
+        while await asyncio.to_thread(policy_topic_exists, self.client, self.topics):
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(self.open)
+        return (await asyncio.to_thread(look_at, self.client, self.topics)).topic_id
+
     @asynccontextmanager
     async def follower(self, clock: Callable[[], int] = now_ms) -> AsyncIterator[PolicyFollower]:
-        follower = PolicyFollower(policy_reader(self.client, self.topics), clocks=FollowerClocks(now_ms=clock))
+        topic_id = (await asyncio.to_thread(look_at, self.client, self.topics)).topic_id
+        follower = PolicyFollower(
+            policy_reader(self.client, self.topics),
+            clocks=FollowerClocks(now_ms=clock),
+            watched=Watched(topic_id, lambda: look_at(self.client, self.topics, timeout_s=5.0), lambda: 1.0),
+        )
         follower.start()
         try:
             assert await follower.wait_known(WAIT_S), follower.status()
@@ -133,6 +151,27 @@ async def test_a_policy_is_seen_within_a_second(place: Place) -> None:
             assert (await writing).outcome is Outcome.ACCEPTED
         # Of a shared machine the best of five is asked: a follower that only looks now and then has no such best.
         assert min(took_s) < 1.0, took_s
+
+
+async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(place: Place) -> None:
+    place.open()
+    await place.set(K.CORDON, "b1")
+    async with place.follower() as follower:
+
+        def cordons() -> list[str] | None:
+            return None if follower.standing is None else sorted(follower.standing.policies.cordons)
+
+        assert cordons() == ["b1"]
+        before = (await asyncio.to_thread(look_at, place.client, place.topics)).topic_id
+        assert await place.make_anew() != before
+        await until(lambda: "made anew" in follower.doubt, "the other topic was not noticed")
+        await place.set(K.CORDON, "b2")
+        await asyncio.sleep(2)
+        assert cordons() == ["b1"]
+        await place.set(K.SHEDDING, "cluster", on=True)
+        await until(lambda: cordons() == ["b2"] and not follower.doubt)
+        await place.set(K.CORDON, "b3")
+        await until(lambda: cordons() == ["b2", "b3"])
 
 
 async def test_junk_is_counted_and_opens_nothing(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a strategy plans: what is shed goes only where load is known, and, left open, only where it is less."""
+"""Whatever a strategy plans, what is shed goes only where load is known; left open, only to a broker with less."""
 
 from __future__ import annotations
 

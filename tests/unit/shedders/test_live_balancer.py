@@ -132,7 +132,7 @@ HINDRANCES: list[tuple[Callable[[World], None], str, str]] = [
     (behind, "joining", "has not caught up"),
     (safe, "safe-mode", "safe mode"),
     (leaving, "safe-mode", "this broker is leaving"),
-    (unusable, "impossible-policies", "threshhold"),
+    (unusable, "unusable-policies", "threshhold"),
 ]
 
 

@@ -23,6 +23,7 @@ from shedders.live.renewal import Renewal
 from shedders.live.settings import BalancerSettings
 from shedders.profiles import UnknownProfileError
 from statechannel.core.states import State
+from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.runtime.changes import Change, ChangesError
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
@@ -117,7 +118,28 @@ def test_a_change_of_policies_is_followed_and_taken_back() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"shedding": "gone"}, {"balancer.interval_s": -1}, {"balancer.no_such": 1}, {"shedding.transfer.no_such": 1}],
+    [
+        {"shedding": "gone"},
+        {"shedding": ["transfer"]},
+        {"placement": {"x": 1}},
+        {"split": ""},
+        {"profile": 7},
+        {"profile": ["x"]},
+        {"balancer.interval_s": -1},
+        {"balancer.interval_s": [1]},
+        {"balancer.no_such": 1},
+        {"balancer": 1},
+        {"balancing": "off"},
+        {"nosuch": 1},
+        {"foo.bar": 1},
+        {"shedding.transfer": 1},
+        {"shedding.transfer.no_such": 1},
+        {"shedding.overload.no_such": 1},
+        {"shedding.nosuch.x": 1},
+        {"parts.filters.no_such": 1},
+        {"parts.nosuch.x": 1},
+        {"shedding.threshold.threshold_percent": "much"},
+    ],
 )
 def test_what_cannot_be_used_stops_moves_and_nothing_else(settings: dict[str, Any]) -> None:
     found = made()
@@ -129,6 +151,35 @@ def test_what_cannot_be_used_stops_moves_and_nothing_else(settings: dict[str, An
     assert (found._in_force.chosen, found.settings.interval_s) == (before, 5)
     found._policies_changed(Standing())
     assert (found._in_force.unusable, found._failing()) == (None, {})
+
+
+def test_a_bug_behind_a_setting_stops_moves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = made()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("plug-in")
+
+    monkeypatch.setattr("shedders.live.chosen.shedding_maker", broken)
+    found._policies_changed(Standing(settings={"balancer.interval_s": 5}))
+    assert "ZeroDivisionError: plug-in" in found._failing()["policies"]
+    monkeypatch.undo()
+    found._policies_changed(Standing(settings={"balancer.interval_s": 7}))
+    assert (found.settings.interval_s, found._failing()) == (7, {})
+
+
+@pytest.mark.parametrize(
+    ("strategies", "said"),
+    [
+        ({"shedding": {"threshold": {"nosuch": 1}}}, "nosuch"),
+        ({"shedding": {"nosuch": {"x": 1}}}, "nosuch"),
+        ({"nosuchkind": {"transfer": {"x": 1}}}, "nosuchkind"),
+        ({"parts": {"nosuch": {"x": 1}}}, "parts.nosuch"),
+        ({"placement": {"round-robin": {"nosuch": 1}}}, "nosuch"),
+    ],
+)
+def test_settings_of_strategies_that_are_not_chosen_have_to_be_right_too(strategies: dict[str, Any], said: str) -> None:
+    with pytest.raises(StateChannelError, match=said):
+        made(strategies=strategies)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +283,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
 
     parts: list[Part] = []
     monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
-    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: SimpleNamespace(topic_id="T1"))
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     for name, part in (("DecisionWriter", Writer), ("PolicyFollower", Part), ("LoadService", Loads)):
         monkeypatch.setattr(extension, name, part)
@@ -242,6 +293,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
         access=(None, SimpleNamespace(channel="c")),
         settings=settings,
         identity=SimpleNamespace(broker="b1"),
+        log_time_ms=1,
         picture=Channel(bundles={key(0): "b1"}).picture,
     )
     update, threads = Kept.update, []
@@ -265,6 +317,8 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Follower:
+        doubt = ""
+
         standing: Standing | None = None
 
         def __init__(self, *_: Any, on_change: Any, **__: Any) -> None:
@@ -287,7 +341,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     followers: list[Follower] = []
     waits: list[float] = []
     monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
-    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: None)
+    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: SimpleNamespace(topic_id="T1"))
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     monkeypatch.setattr(extension, "PolicyFollower", Follower)
     found = made(source="none", policies_wait_s=0.25)
@@ -300,6 +354,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
         metrics_registry=None,
         answer_for=lambda *_: None,
         term=-1,
+        log_time_ms=1,
         leading=False,
         stopped=None,
         holder=lambda _: None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from loaddata.broker_load import ResourceWeights
 from loaddata.bundle_load import BundleAverages, MessageAverage
 from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
 from shedders.filters import Filters
-from shedders.live.policy_book import PolicyBook, Taken
+from shedders.live.policy_book import BookBounds, PolicyBook, Taken
 from shedders.live.policy_kinds import PolicyKind, complete
 from shedders.live.policy_record import PolicyRecord, encode, made_key
 from shedders.live.policy_standing import NOWHERE, Force, Standing
@@ -23,8 +24,8 @@ K = PolicyKind
 class Log:
     """A book, and the log that it reads."""
 
-    def __init__(self) -> None:
-        self.book = PolicyBook()
+    def __init__(self, bounds: BookBounds | None = None) -> None:
+        self.book = PolicyBook(bounds)
         self.offset = -1
 
     def raw(self, key: bytes | None, value: bytes | None) -> Taken:
@@ -290,3 +291,76 @@ def test_entries_as_json(log: Log) -> None:
         "offset": 0,
         "trouble": None,
     }
+
+
+def test_settings_by_their_short_names_count_as_what_they_mean(log: Log) -> None:
+    log.set(K.SETTING, "filters.max_topics", value=5)
+    assert log.at().settings == {"parts.filters.max_topics": 5}
+    log.set(K.SETTING, "parts.filters.max_topics", value=7)
+    assert log.at().settings == {"parts.filters.max_topics": 7}
+
+
+# --- many of them ---------------------------------------------------------------------------------------------------
+
+
+def test_one_record_among_ten_thousand_costs_little() -> None:
+    log = Log(BookBounds(policies_max=20_000))
+    for number in range(9_990):
+        log.set(K.PIN, f"t/n{number}", broker="b1")
+    assert len(log.at().policies.pins) == 9_990
+    took_s = []
+    for number in range(5):
+        log.set(K.CORDON, f"b{number}")
+        began = time.perf_counter()
+        assert len(log.at().policies.cordons) == number + 1
+        took_s.append(time.perf_counter() - began)
+    assert min(took_s) < 0.1
+
+
+def test_beyond_the_bound_nothing_is_moved_and_what_was_known_goes_on() -> None:
+    log = Log(BookBounds(policies_max=2))
+    log.set(K.PIN, "t/a", broker="b1")
+    log.set(K.CORDON, "b1")
+    assert (log.at().overfull, log.at().shedding_on, log.book.has_room) == ("", True, False)
+    assert log.set(K.CORDON, "b2") is Taken.NO_ROOM
+    found = log.at()
+    assert "more policies than this broker takes in (2" in found.overfull
+    assert (found.shedding_on, found.shedding_why, found.position) == (False, found.overfull, 2)
+    assert log.set(K.PIN, "t/a", broker="b2") is Taken.SET
+    assert (log.at().policies.pins, list(log.at().policies.cordons)) == ({"t/a": "b2"}, ["b1"])
+    log.delete(K.CORDON, "b1")
+    assert log.book.has_room
+    assert log.at().overfull, "what was dropped is not known by that"
+
+
+def test_records_are_bounded_by_their_size_and_that_of_their_patterns() -> None:
+    log = Log(BookBounds(bytes_max=12_000))
+    assert log.set(K.ISOLATION, "a", namespaces=["t/[a-z]{200}"], primary=["b1"]) is Taken.SET
+    assert log.set(K.ISOLATION, "b", namespaces=["t/([a-z]{20}){40}"], primary=["b1"]) is Taken.NO_ROOM
+    assert log.at().overfull
+    # A key that is known holds no longer what it held before.
+    assert log.set(K.ISOLATION, "a", namespaces=["t/([a-z]{20}){40}"], primary=["b1"]) is Taken.JUNK
+    assert [(one.key.name, one.force) for one in log.at().entries] == [("a", Force.UNREADABLE)]
+
+
+def test_what_was_deleted_is_remembered_within_the_bound() -> None:
+    log = Log(BookBounds(policies_max=3))
+    for number in range(10):
+        log.set(K.CORDON, f"b{number}")
+        log.delete(K.CORDON, f"b{number}")
+    assert [key.name for key in log.at().deleted] == ["b7", "b8", "b9"]
+    assert (len(log.book), log.at().overfull) == (0, "")
+
+
+def test_a_part_is_worked_out_anew_when_it_lapses_and_when_time_is_turned_back(log: Log) -> None:
+    log.set(K.CORDON, "b1", until_ms=50)
+    log.set(K.CORDON, "b2", until_ms=100)
+    for now_ms, expected in (
+        (0, ["b1", "b2"]),
+        (60, ["b2"]),
+        (100, []),
+        (60, ["b2"]),
+        (10, ["b1", "b2"]),
+        (99, ["b2"]),
+    ):
+        assert sorted(log.at(now_ms).policies.cordons) == expected

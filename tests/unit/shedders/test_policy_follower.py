@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from shedders.live.policy_follower import FollowerClocks, PolicyFollower
-from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_book import BookBounds
+from shedders.live.policy_follower import FollowerClocks, PolicyFollower, Watched
+from shedders.live.policy_kinds import CLUSTER, PolicyKind
 from shedders.live.policy_record import PolicyRecord, encode, made_key
 from shedders.live.policy_standing import Standing
+from shedders.live.policy_topic import TopicSeen
 from statechannel.kafka.light_topic import LightBatch, LightRecord
 from statechannel.runtime.supervision import RestartPolicy
 
@@ -44,7 +46,9 @@ class Reader:
 class World:
     """A follower with what it is made of."""
 
-    def __init__(self) -> None:
+    def __init__(self, policies_max: int = 100) -> None:
+        self.seen: TopicSeen | Exception = TopicSeen("T1", 100)
+        self.looks = 0
         self.now_ms = 0
         self.readers: list[Reader] = []
         self.refusals = 0
@@ -54,6 +58,8 @@ class World:
             on_change=self.told.append,
             clocks=FollowerClocks(now_ms=lambda: self.now_ms),
             policy=RestartPolicy(limit=2, first_wait_s=0.01, longest_wait_s=0.05),
+            watched=Watched("T1", self._look, lambda: 0.05),
+            bounds=BookBounds(policies_max=policies_max),
         )
 
     def _make(self, sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> Reader:
@@ -62,6 +68,18 @@ class World:
             raise OSError("no reader today")
         self.readers.append(Reader(sink, failed))
         return self.readers[-1]
+
+    def _look(self) -> TopicSeen:
+        self.looks += 1
+        if isinstance(self.seen, Exception):
+            raise self.seen
+        return self.seen
+
+    async def looked(self) -> None:
+        """A look that was begun after this has been made."""
+        before = self.looks
+        await until(lambda: self.looks >= before + 2)
+        await asyncio.sleep(0.02)
 
     @property
     def cordons(self) -> list[str] | None:
@@ -111,7 +129,7 @@ async def test_what_was_known_stands_while_the_topic_is_read_anew(world: World) 
     await reader.hand(cordon("b2", 0), caught_up=False)
     assert world.cordons == ["b1"]
     await reader.hand(caught_up=True)
-    assert world.cordons == ["b2"]
+    await until(lambda: world.cordons == ["b2"])
     await world.follower.close()
 
 
@@ -127,7 +145,7 @@ async def test_a_reader_that_fails_is_replaced_and_what_was_known_stands(world: 
     await first.hand(cordon("b9", 9))  # what the old one still says is not heard
     assert world.cordons == ["b1"]
     await world.readers[1].hand(cordon("b2", 1), opened=True)
-    assert world.cordons == ["b2"]
+    await until(lambda: world.cordons == ["b2"])
     await world.follower.close()
 
 
@@ -189,3 +207,134 @@ async def test_it_is_started_once(world: World) -> None:
     await world.follower.close()
     await world.readers[0].hand(cordon("b1", 0), opened=True)
     assert world.told == []
+
+
+# --- a topic that may have forgotten --------------------------------------------------------------------------------
+
+
+def shedding(offset: int, *, on: bool = True) -> LightRecord:
+    key = made_key(PolicyKind.SHEDDING, CLUSTER)
+    return LightRecord(key.encode(), encode(PolicyRecord(key, {"on": on}, "ann", "", None, 1)), (), offset, 1)
+
+
+async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(world: World) -> None:
+    world.follower.start()
+    reader = world.readers[0]
+    await reader.hand(cordon("b1", 7), shedding(8), opened=True)
+    world.seen = OSError("not now")
+    await reader.hand(opened=True)
+    world.seen = TopicSeen("T2", 50)
+    await until(lambda: world.follower.doubt)
+    assert world.cordons == ["b1"]
+    assert "deleted and made anew" in world.follower.doubt
+    assert world.follower.status()["doubt"] == world.follower.doubt
+    told = len(world.told)
+    await reader.hand(cordon("b2", 0))
+    assert (world.cordons, bool(world.follower.doubt)) == (["b1"], True)
+    await reader.hand(shedding(1, on=False))
+    assert (world.cordons, world.follower.doubt) == (["b2"], "")
+    assert world.follower.standing is not None
+    assert not world.follower.standing.shedding_on
+    assert len(world.told) > told
+    await world.looked()
+    assert world.follower.doubt == ""
+    await world.follower.close()
+
+
+async def test_a_topic_made_anew_that_the_reader_did_not_notice_is_read_from_its_beginning(world: World) -> None:
+    world.follower.start()
+    await world.readers[0].hand(cordon("b1", 7), opened=True)
+    world.seen = TopicSeen("T2", 50)
+    await until(lambda: len(world.readers) == 2)
+    await until(lambda: world.readers[0].closed)
+    await world.readers[1].hand(shedding(0), cordon("b2", 1), opened=True)
+    await until(lambda: world.cordons == ["b2"])
+    assert world.follower.doubt == ""
+    await world.follower.close()
+
+
+async def test_a_topic_that_was_cut_off_wants_a_word_said_afterwards(world: World) -> None:
+    world.follower.start()
+    reader = world.readers[0]
+    await reader.hand(shedding(3), cordon("b1", 7), opened=True)
+    world.seen = OSError("not now")
+    await reader.hand(shedding(3), opened=True)
+    world.seen = TopicSeen("T1", 5)
+    await until(lambda: world.follower.doubt)
+    assert "ends at offset 5, and had been read to 7" in world.follower.doubt
+    assert world.cordons == ["b1"]
+    world.seen = TopicSeen("T1", 6)
+    await reader.hand(shedding(5))
+    assert (world.cordons, world.follower.doubt) == ([], "")
+    await world.follower.close()
+
+
+async def test_a_topic_with_settings_that_will_not_do_is_doubted_until_they_are_mended(world: World) -> None:
+    world.follower.start()
+    reader = world.readers[0]
+    await reader.hand(cordon("b1", 7), opened=True)
+    world.seen = TopicSeen("T1", 100, "cleanup.policy is delete")
+    await until(lambda: "cleanup.policy is delete" in world.follower.doubt)
+    await reader.hand(cordon("b2", 8))
+    assert world.cordons == ["b1", "b2"], "nothing is forgotten by who has read it"
+    world.seen = TopicSeen("T1", 100)
+    await until(lambda: world.follower.doubt == "")
+    # Read anew it may lack what was there.
+    await reader.hand(cordon("b2", 8), opened=True)
+    await until(lambda: "may have forgotten" in world.follower.doubt)
+    assert world.cordons == ["b1", "b2"]
+    await reader.hand(shedding(9))
+    assert (world.cordons, world.follower.doubt) == (["b2"], "")
+    await world.follower.close()
+
+
+async def test_a_topic_that_is_gone_takes_nothing_back(world: World) -> None:
+    world.follower.start()
+    await world.readers[0].hand(cordon("b1", 7), opened=True)
+    world.seen = TopicSeen("", 0, "the topic is gone")
+    await until(lambda: world.follower.doubt == "the topic is gone")
+    assert world.cordons == ["b1"]
+    await world.follower.close()
+
+
+async def test_while_nobody_can_look_what_was_known_stands(world: World) -> None:
+    world.follower.start()
+    reader = world.readers[0]
+    await reader.hand(cordon("b1", 7), opened=True)
+    world.seen = OSError("Kafka is away")
+    await reader.hand(cordon("b2", 7), opened=True)
+    await world.looked()
+    assert (world.cordons, world.follower.doubt) == (["b1"], "")
+    world.seen = TopicSeen("T1", 8)
+    await until(lambda: world.cordons == ["b2"])
+    await world.follower.close()
+
+
+# --- too many -------------------------------------------------------------------------------------------------------
+
+
+async def test_too_many_policies_from_the_start_are_none_that_are_known() -> None:
+    world = World(policies_max=3)
+    world.follower.start()
+    await world.readers[0].hand(*[cordon(f"b{number}", number) for number in range(4)], opened=True)
+    assert world.cordons is None
+    assert "more policies than this broker takes in" in world.follower.doubt
+    await world.follower.close()
+
+
+async def test_too_many_policies_are_read_again_when_some_were_deleted() -> None:
+    world = World(policies_max=3)
+    world.follower.start()
+    reader = world.readers[0]
+    await reader.hand(*[cordon(f"b{number}", number) for number in range(3)], opened=True)
+    await reader.hand(cordon("b3", 3))
+    assert world.cordons == ["b0", "b1", "b2"]
+    assert "more policies than this broker takes in" in world.follower.doubt
+    await reader.hand(cordon("b0", 4)._replace(value=None))
+    assert world.cordons == ["b1", "b2"]
+    await until(lambda: len(world.readers) == 2)
+    await world.readers[1].hand(cordon("b1", 1), cordon("b2", 2), cordon("b3", 3), opened=True)
+    await until(lambda: world.cordons == ["b1", "b2", "b3"])
+    assert world.follower.doubt == ""
+    assert reader.closed
+    await world.follower.close()

@@ -260,7 +260,11 @@ def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) ->
         (["pin", "t/n"], "needs a value", "policy set pin NAME BROKER"),
         (["pin", "t/n", "b1", "b2"], "given twice", "policy set pin"),
         (["isolation", "gold", "namespace=t/n", "primary=b1"], "did you mean `namespaces`?", "namespaces=..."),
-        (["isolation", "gold", "namespaces=(", "primary=b1"], "`(` is no regular expression", "namespaces=..."),
+        (
+            ["isolation", "gold", "namespaces=(", "primary=b1"],
+            "`(` is no regular expression that can be used",
+            "namespaces=...",
+        ),
         (["isolation", "gold", "namespaces=t/n"], "neither primary nor secondary", "namespaces=..."),
         (["cordon", "b1", "reason"], "have no `reason`", "policy set cordon NAME;"),
         (["shedding", "perhaps"], "is none of true, false", "policy set shedding ON"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from shedders.live.policy_settings import UnknownSettingError, balanced_by, canonical, checked, known_settings
+from shedders.live.policy_kinds import canonical
+from shedders.live.policy_settings import UnknownSettingError, balanced_by, checked, is_known, known_settings
 from shedders.live.settings import BalancerSettings
 from statechannel.errors import StateChannelError
 from tests.support.strategies import install
@@ -89,3 +90,23 @@ def test_the_balancer_takes_what_is_its_own() -> None:
         balanced_by(configured, {"balancer.interval_s": "often"})
     with pytest.raises(UnknownSettingError):
         balanced_by(configured, {"balancer.later": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("shedding", True),
+        ("profile", True),
+        ("filters.max_topics", True),
+        ("parts.filters.max_topics", True),
+        ("balancer.budget.moves", True),
+        ("shedding.transfer", False),
+        ("shedding.nosuch.x", False),
+        ("filters.nosuch", False),
+        ("balancing", False),
+        ("balancer", False),
+        ("x" * 64, False),
+    ],
+)
+def test_names_that_mean_nothing_here_are_told_apart(name: str, known: bool) -> None:
+    assert is_known(name) is known

@@ -1,0 +1,151 @@
+"""Regular expressions that people lay down, matched against whole texts in time linear in the text (RE2).
+
+Upstream's patterns are Java's, matched in full. RE2 reads them alike but for what cannot be matched in linear time (look-around,
+back-references, possessive and atomic groups), which is refused. So is what Java reads otherwise: operations on classes of
+characters (`[a-z&&[^b]]`, `[a-c[x-z]]`) and patterns that grow beyond bounds when they are unfolded (`a{1000}` a thousand times).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import re2
+
+PATTERN_BYTES: Final = 1 << 18
+"""RE2's room for one pattern: about 10,000 steps."""
+LIST_SIZE_MAX: Final = 120_000
+"""Steps of all patterns of a list: a record full of plain text has 100,000."""
+
+
+class Patterns:
+    """A list of patterns, ready to match: `compiled` makes it.
+
+    Attributes:
+        size: Steps of its programs; about 16 bytes each.
+    """
+
+    __slots__ = ("__weakref__", "_matchers", "count", "size")
+
+    def __init__(self, matchers: Sequence[Any], count: int, size: int) -> None:
+        self._matchers = matchers
+        self.count = count
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.count
+
+    def matches(self, text: str) -> bool:
+        """Whether one of them matches the whole text."""
+        try:
+            return any(one.fullmatch(text) for one in self._matchers)
+        except UnicodeEncodeError:  # half characters: no text that RE2 could be given
+            plain = text.encode(errors="replace").decode()
+            return any(one.fullmatch(plain) for one in self._matchers)
+
+
+_known: WeakValueDictionary[tuple[str, ...], Patterns] = WeakValueDictionary()
+"""What somebody still goes by is compiled once."""
+_recent: deque[Patterns] = deque(maxlen=16)
+"""Who asks whether patterns will do asks for them the next moment."""
+
+
+def compiled(patterns: Sequence[Any]) -> Patterns | str:
+    """The patterns, or what is wrong with them."""
+    if isinstance(patterns, str):
+        return f"`{patterns}` is one text where a list of patterns is meant"
+    try:
+        key = tuple(patterns)
+        found = _known.get(key)
+    except TypeError as error:
+        return f"{patterns!r} is no list of patterns ({error})"
+    if found is not None:
+        return found
+    made = _compile(key)
+    if isinstance(made, Patterns):
+        _known[key] = made
+        _recent.append(made)
+    return made
+
+
+def _compile(texts: tuple[Any, ...]) -> Patterns | str:
+    single: list[Any] = []
+    size = 0
+    for text in texts:
+        if not isinstance(text, str):
+            return f"`{text!r}` is no text"
+        one = _read(text, PATTERN_BYTES)
+        if isinstance(one, str):
+            return f"`{text}` is no regular expression that can be used ({one})"
+        single.append(one)
+        size += one.programsize
+        if size > LIST_SIZE_MAX:
+            return f"the patterns are too large together: more than {LIST_SIZE_MAX} steps with `{text}`"
+    joined = _joined(texts) if len(single) > 1 else None
+    if joined is None:
+        return Patterns(single, len(single), size)
+    return Patterns([joined], len(single), joined.programsize)
+
+
+def _joined(texts: tuple[str, ...]) -> Any:
+    """All as one, which is matched in one go; None where they cannot be: a name twice, a quotation that has no end."""
+    if any("\\Q" in text for text in texts):
+        return None
+    one = _read("|".join(f"(?:{text})" for text in texts), 1 << 23, plain=False)
+    return None if isinstance(one, str) else one
+
+
+def _read(text: str, max_bytes: int, *, plain: bool = True) -> Any:
+    why = _read_otherwise(text) if plain else None
+    if why is not None:
+        return why
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = max_bytes
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        said = error.args[0] if error.args else error
+        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    except UnicodeEncodeError:
+        return "it has half a character"
+
+
+def _read_otherwise(text: str) -> str | None:
+    """What Java takes for an operation on classes of characters and RE2 for plain characters: it would match something else."""
+    for inside, rest in _places(text):
+        if inside and rest.startswith("&&"):
+            return "`&&` between classes of characters is not known here"
+        if inside and rest.startswith("[") and not rest.startswith("[:"):
+            return "a class of characters within another is not known here; a plain bracket is written `\\[`"
+    return None
+
+
+def _places(text: str) -> Iterator[tuple[bool, str]]:
+    """Each character that is not escaped or quoted with what follows it, and whether it lies in a class."""
+    at, inside = 0, False
+    while at < len(text):
+        if text.startswith("\\Q", at):
+            end = text.find("\\E", at)
+            at = len(text) if end < 0 else end + 2
+            continue
+        if text[at] == "\\":
+            at += 2
+            continue
+        yield inside, text[at : at + 2]
+        if not inside and text[at] == "[":
+            inside = True
+            # A bracket that comes first is a plain one.
+            at += 1 + text.startswith("^", at + 1)
+            at += text.startswith("]", at)
+            continue
+        if inside and text.startswith("[:", at):
+            end = text.find(":]", at)
+            at = len(text) if end < 0 else end + 2
+            continue
+        if inside and text[at] == "]":
+            inside = False
+        at += 1

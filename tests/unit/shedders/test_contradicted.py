@@ -1,0 +1,103 @@
+"""Policies that cannot be kept: told by the leader while it runs, in its status and in its decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shedders.cluster import Cluster, Policies
+from shedders.live.balancer import Balancer
+from shedders.live.contradicted import TOLD_MAX, Contradicted
+from shedders.live.extension import BalancerExtension
+from shedders.live.policy_standing import Standing
+from shedders.live.settings import BalancerSettings
+from tests.support.live_balancer import World, key
+
+PINNED = Standing(policies=Policies(pins={key(0): "b9"}))
+WHY = f"pin {key(0)} -> b9: `{key(0)}` is pinned to `b9`, which is not registered"
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World(standing=PINNED)
+    world.channel.bundles = {key(0): "b1", key(1): "b2"}
+    world.report()
+    return world
+
+
+def watching(world: World, cluster: Any = None) -> Contradicted:
+    made = cluster or (lambda: world.ports.cluster(world.channel.picture()))
+    return Contradicted(made, lambda: world.standing, lambda: 60.0)
+
+
+async def test_what_cannot_be_kept_is_found_and_forgotten(world: World) -> None:
+    found = watching(world)
+    await found.look()
+    assert WHY in found.told()
+    world.standing = Standing()
+    await found.look()
+    assert found.told() == []
+
+
+@pytest.mark.parametrize("cluster", [None, Cluster({}, {})])
+async def test_who_does_not_lead_or_hears_nobody_says_nothing(world: World, cluster: Cluster | None) -> None:
+    found = watching(world, lambda: cluster)
+    await found.look()
+    assert found.told() == []
+
+
+async def test_a_change_of_policies_is_looked_at_at_once(world: World) -> None:
+    world.standing = Standing()
+    found = watching(world)
+    task = asyncio.create_task(found.run())
+    try:
+        await asyncio.sleep(0.05)
+        world.standing = PINNED
+        found.wake()
+        async with asyncio.timeout(5):
+            while not found.found:  # noqa: ASYNC110 - the look is made in another thread
+                await asyncio.sleep(0.005)
+    finally:
+        task.cancel()
+
+
+async def test_decisions_have_them_also_those_that_were_skipped(world: World) -> None:
+    found = watching(world)
+    await found.look()
+    ports = replace(world.ports, contradictions=found.left)
+    world.balancer = Balancer(ports, lambda: world.settings, manager=lambda: "extensible")
+    await world.cycle()
+    world.unusable = "no"
+    await world.cycle()
+    assert [one.skipped for one in world.decisions] == [None, "unusable-policies"]
+    for one in world.decisions:
+        assert ("contradiction", WHY) in [(left.reason, left.why) for left in one.left]
+        assert one.left_counts["contradiction"] == len(found.found)
+
+
+async def test_what_is_told_is_bounded(world: World) -> None:
+    world.standing = Standing(
+        policies=Policies(pins={key(number): "b9" for number in range(16)} | {"t/x": "b8", "t/y": "b8"})
+    )
+    world.channel.bundles = {key(number): "b1" for number in range(16)}
+    found = watching(world)
+    await found.look()
+    assert len(found.found) > TOLD_MAX
+    assert len(found.told()) == TOLD_MAX + 1
+    assert len(found.left()) == TOLD_MAX
+
+
+async def test_what_cannot_be_kept_is_told_by_the_leader(world: World) -> None:
+    found = BalancerExtension(BalancerSettings())
+    channel = SimpleNamespace(picture=world.channel.picture, leading=False)
+    found._channel = channel  # type: ignore[assignment]
+    found._follower = SimpleNamespace(standing=PINNED, status=dict, doubt="")  # type: ignore[assignment]
+    await found._contradicted.look()
+    assert found.status()["contradictions"] == []
+    channel.leading = True
+    await found._contradicted.look()
+    assert WHY in found.status()["contradictions"]
