@@ -116,7 +116,9 @@ def _demands(cluster: Cluster, isolation: Isolation, zone: Zone | None, bundle: 
         found[_pin(subject, pin)] = frozenset({pin} & brokers.keys())
     if zone is not None and zone.broken is None:
         if zone.policy is not None:
-            found[_isolation(zone.policy)] = zone.primary | zone.secondary
+            # Fewer primaries than none there never are, so secondaries never help out.
+            helpers = zone.secondary if zone.min_available > 0 else frozenset[str]()
+            found[_isolation(zone.policy)] = zone.primary | helpers
         else:
             names = ", ".join(sorted(set(isolation.owners.values())))
             found[f"isolation {names or 'of shared brokers'} (the namespace has none)"] = zone.primary

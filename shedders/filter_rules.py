@@ -49,7 +49,7 @@ class FilterSettings(StrategySettings):
         default=1800.0,
         gt=0,
         description="A bundle that is shed goes to no broker whose report is older, in seconds, whatever the strategy says "
-        "(decision record 47); bundles that have no broker go by the strategy alone.",
+        "(decision record 49); bundles that have no broker go by the strategy alone.",
     )
 
 

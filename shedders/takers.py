@@ -1,7 +1,7 @@
 """Who may get a bundle that is shed: rules that stand over what strategies and placements say. Pure.
 
 A bundle is moved because of load, so it goes only where the load is known to be less: to a broker with a usable report, and,
-where nobody has reckoned with one in particular, only to one that ends below where the source stands (decision record 47).
+where nobody has reckoned with one in particular, only to one that ends below where the source stands (decision record 49).
 """
 
 from __future__ import annotations

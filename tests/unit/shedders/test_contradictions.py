@@ -104,3 +104,11 @@ def test_what_blocks_is_what_the_filters_refuse() -> None:
     filters = Filters(found)
     assert not filters.passed(found.bundles[A]).names
     assert filters.passed(found.bundles[B]).names == ["b1", "b2"]
+
+
+def test_secondaries_that_never_help_out_are_nobody() -> None:
+    """With `min_available` 0 there are never too few primaries."""
+    policy = IsolationPolicy("gold", ("t/n",), (), ("b1", "b2"), 0)
+    found = cluster(isolation=(policy,))
+    assert kinds(found) == [("nobody", ("isolation gold",), A, True)]
+    assert not Filters(found).passed(Bundle(A)).names
