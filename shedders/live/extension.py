@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -36,13 +36,12 @@ from shedders.live.decision_topic import (
     DecisionWriter,
     WriteCounts,
     WriterBounds,
-    newest_decision,
     open_decision_topic,
 )
 from shedders.live.drain import Drains
-from shedders.live.drain_past import moved_before
 from shedders.live.duties import Duties
 from shedders.live.in_force import InForce
+from shedders.live.looking_back import LookingBack
 from shedders.live.metrics import BalancerMetrics
 from shedders.live.placement import LivePlacement, Surroundings
 from shedders.live.policy_book import BookBounds
@@ -62,7 +61,6 @@ from statechannel.runtime.request_record import Asked
 if TYPE_CHECKING:
     from loaddata.source import HostSource
     from loaddata.top_bundles import LocalBundle
-    from shedders.live.decision_record import DecisionRecord
     from statechannel.api import StateChannel
     from statechannel.core.picture import Picture
     from statechannel.core.placement import Placement
@@ -257,6 +255,7 @@ class BalancerExtension:
             channel.metrics_registry,
             log_scores=self.settings.debug_scores,
         )
+        back = LookingBack(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)
         ports = Ports(
             channel=channel,
             standing=lambda: self.standing,
@@ -264,7 +263,7 @@ class BalancerExtension:
             chosen=lambda: self._in_force.chosen,
             inputs=self._inputs,
             write=self._write,
-            recall=self._recall,
+            recall=back.newest,
             metrics=metrics,
             clocks=self._clocks,
             unusable=self._unusable,
@@ -301,9 +300,7 @@ class BalancerExtension:
                 channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
             )
             self._duties.begin("renewing", self._renewal.run)
-        self._drains = Drains(
-            ports, lambda: self.settings, manager=lambda: self.manager, moved_before=self._moved_before
-        )
+        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager, moved_before=back.moved)
         splits = SplitAsks(channel, self._source, local, lambda: self.settings.split_known_within_s)
         asks = Asks(balancer, splits, self._drains, Checks(ports))
         channel.answer_for(NAME, asks.answer)
@@ -392,34 +389,6 @@ class BalancerExtension:
     def _write(self, record: Any) -> None:
         if self._writer is not None:
             self._writer.write(record)
-
-    async def _recall(self) -> DecisionRecord | None:
-        channel = self._channel
-        if channel is None:
-            return None
-        client, topics = channel.access
-        timeout_s = channel.settings.kafka.command_timeout_s
-        return await asyncio.to_thread(
-            newest_decision, client, DecisionTopics(topics.channel), timeout_s, self.settings.recall_bounds()
-        )
-
-    async def _moved_before(self, drain: str, broker: str, own: Collection[str]) -> Collection[str] | None:
-        channel = self._channel
-        if channel is None:
-            return None
-        client, topics = channel.access
-        timeout_s, bounds = channel.settings.kafka.command_timeout_s, self.settings.recall_bounds()
-        return await asyncio.to_thread(
-            moved_before,
-            client,
-            DecisionTopics(topics.channel),
-            drain,
-            broker,
-            own,
-            bounds,
-            timeout_s,
-            self._clocks.mono_s,
-        )
 
     # --- what is known ----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ NOT_PURE = {
         "drain.py",
         "duties.py",
         "extension.py",
+        "looking_back.py",
         "metrics.py",
         "movers.py",
         "placement.py",
