@@ -255,7 +255,8 @@ class BalancerExtension:
             channel.metrics_registry,
             log_scores=self.settings.debug_scores,
         )
-        back = LookingBack(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)
+        # Policies change the settings while it runs, so they are asked for anew each time.
+        back = LookingBack(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)  # noqa: PLW0108
         ports = Ports(
             channel=channel,
             standing=lambda: self.standing,

@@ -40,7 +40,9 @@ def test_moves_of_the_same_drain_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "good"), [(DRAIN_ID, True), ("01OP", True), ("", False), ("x" * 65, False), ('a"b', False), (5, False)]
+    ("text", "good"),
+    [(DRAIN_ID, True), ("01OP", True), ("", False), ("x" * 65, False), ('a"b', False), (5, False)],
+    ids=["ulid", "short", "empty", "long", "quote", "number"],
 )
 def test_what_may_be_an_id(text: object, good: bool) -> None:
     assert is_drain_id(text) is good
