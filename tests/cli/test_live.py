@@ -140,7 +140,7 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     assert (moved["result"], moved["facts"]["bundle"]) == ("transferred", bundle)
     assert cluster("lookup", bundle, "--read-only")["broker"] == other
     assert "owned by" in cluster.fails("transfer", bundle, "--dest", other, code=3)
-    assert "no broker nobody" in cluster.fails("transfer", bundle, "--dest", "nobody", code=3)
+    assert "unknown-broker" in cluster.fails("transfer", bundle, "--dest", "nobody", code=3)
     assert "each once" in cluster.fails("split", topic, "--at", "0", "--at", "0", code=3)
 
     shown = cluster("operation", "show", moved["operation"])
