@@ -96,7 +96,7 @@ def uncordon(connection: Connection, broker: str, *, force: bool) -> Done:
             hint="--force takes it back all the same.",
             code=ExitCode.REJECTED,
         )
-    done = take_away(connection, key_of(broker))
+    done = take_away(connection, key_of(broker), force=force)
     _require(done, f"end of the cordon of {broker}")
     if any(one.key == key_of(broker)._replace(override=True) for one in standing.entries):
         say(f"note: an override cordons {broker} still; `statechannel override end cordon {broker}` takes it back")

@@ -107,10 +107,16 @@ def threshold(
 
 @app.command()
 @reaching
-def end(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: OutputAs = Output.TABLE) -> None:
-    """Take an override back before its end."""
+def end(
+    connect: Connect,
+    kind: KindWord,
+    name: NameWord = CLUSTER,
+    force: Force_ = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Take an override back before its end, if what is left can be kept together."""
     found, name = policy.named("setting" if kind == "threshold" else kind, name)
-    tell(take_away(connect(), made_key(found, name, override=True)), output)
+    tell(take_away(connect(), made_key(found, name, override=True), force=force), output)
 
 
 app.command("list")(policy.list_overrides)

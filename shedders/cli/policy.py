@@ -10,6 +10,7 @@ import typer
 
 from shedders.cli import policy_write
 from shedders.cli.moments import parse_until_ms
+from shedders.cli.policy_judging import sentence
 from shedders.cli.policy_write import By, Force_, book_of, nothing_there, put, shown, take_away, tell
 from shedders.contradictions import Contradiction
 from shedders.live.policy_kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
@@ -71,11 +72,12 @@ def delete(
     kind: KindWord,
     name: NameWord = CLUSTER,
     override: Annotated[bool, typer.Option("--override", help="The override of that name, before its end.")] = False,
+    force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Delete a policy."""
+    """Delete a policy, if what is left can be kept together."""
     found, name = named(kind, name)
-    tell(take_away(connect(), made_key(found, name, override=override)), output)
+    tell(take_away(connect(), made_key(found, name, override=override), force=force), output)
 
 
 @app.command()
@@ -132,7 +134,7 @@ def _list(
         for one in (*standing.entries, *(standing.lapsed if lapsed else ()))
         if (only is None or one.key.kind is only) and (one.key.override or not overrides)
     )
-    troubles = [f"{', '.join(one.policies)}: {one.why}" for one in _contradictions(standing, connection, check=check)]
+    troubles = [sentence(one) for one in _contradictions(standing, connection, check=check)]
     if output is Output.JSON:
         print_json(
             {

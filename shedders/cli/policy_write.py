@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shedders.cli.policy_judging import judged, matters
 from shedders.cluster import Bundle, Cluster
-from shedders.contradictions import Contradiction
 from shedders.live.cluster_now import Known, broker_now
 from shedders.live.policy_book import PolicyBook
 from shedders.live.policy_kinds import PolicyKind, canonical
@@ -41,11 +41,8 @@ from statechannel.core.picture import BrokerSeen
 from statechannel.kafka.topics import TopicAdmin
 
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who wants it; default: user@host.")]
-Force_ = Annotated[bool, typer.Option("--force", help="Write it although policies could not be kept together then.")]
+Force_ = Annotated[bool, typer.Option("--force", help="Do it although policies could not be kept together then.")]
 
-_OF_THE_CLUSTER = frozenset(
-    {PolicyKind.ISOLATION, PolicyKind.ANTI_AFFINITY, PolicyKind.DOMAIN, PolicyKind.PIN, PolicyKind.CORDON}
-)
 _SKEW_MS = 5_000
 
 
@@ -143,7 +140,7 @@ def put(
     replaced = _newest(before, key)
     book.take(book.position + 1, at_ms, key.encode(), encoded)
     _refuse_too_many(connection, book, new=replaced is None)
-    troubles = _judge(connection, key, before, book.at(at_ms), force=force)
+    troubles = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
     return Done(key, record, written, replaced, troubles)
@@ -163,13 +160,15 @@ def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> 
         )
 
 
-def take_away(connection: Connection, key: PolicyKey) -> Done:
-    """Delete a policy.
+def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> Done:
+    """Check whether what is left can be kept together, and delete a policy.
 
     Raises:
-        CommandError: There is none of that name; nothing was written.
+        CommandError: There is none of that name, or what is left could not be kept together; nothing was written.
     """
-    standing = book_of(connection).at(now_ms())
+    book = book_of(connection)
+    at_ms = now_ms()
+    standing = book.at(at_ms)
     replaced = _newest(standing, key)
     if replaced is None and key.kind is PolicyKind.SETTING:
         # A foreign writer may have used the short name of a setting: what is to be deleted is that record.
@@ -177,9 +176,11 @@ def take_away(connection: Connection, key: PolicyKey) -> Done:
         replaced = _newest(standing, key)
     if replaced is None:
         raise nothing_there(standing, key)
+    book.take(book.position + 1, at_ms, key.encode(), None)
+    troubles = _judge(connection, key, standing, book.at(at_ms), deleted=True, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, None, timeout_s=connection.timeout_s)
-    return Done(key, None, written, replaced, ())
+    return Done(key, None, written, replaced, troubles)
 
 
 def nothing_there(standing: Standing, key: PolicyKey) -> CommandError:
@@ -281,30 +282,10 @@ def _newest(standing: Standing, key: PolicyKey) -> Entry | None:
     return next((one for one in found if one.force is not Force.LAPSED or not key.override), None)
 
 
-def _judge(connection: Connection, key: PolicyKey, before: Standing, after: Standing, *, force: bool) -> Sequence[str]:
-    """What cannot be kept together any more, as notes.
-
-    Raises:
-        CommandError: Bundles get no broker because of it, and nobody insists.
-    """
-    if key.kind not in _OF_THE_CLUSTER:
+def _judge(
+    connection: Connection, key: PolicyKey, before: Standing, after: Standing, *, deleted: bool, force: bool
+) -> Sequence[str]:
+    """What cannot be kept together any more, and what is odd, as notes; the cluster is looked at only if it matters."""
+    if not matters(key, deleted=deleted):
         return ()
-    cluster = live_cluster(connection)
-    if not cluster.brokers:
-        return ["no broker is alive, so nobody can say whether these policies can be kept together"]
-    known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
-    new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
-    # That nobody may take something follows from what else is wrong, so that is said first.
-    blocking = sorted((one for one in new if one.blocks), key=lambda one: one.kind == "nobody")
-    if blocking and not force:
-        raise CommandError(
-            f"these policies cannot be kept together: {_sentence(blocking[0])}"
-            + (f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""),
-            hint="Change or delete one of them; --force writes it all the same, and what it blocks gets no broker.",
-            code=ExitCode.REJECTED,
-        )
-    return [_sentence(one) for one in new]
-
-
-def _sentence(one: Contradiction) -> str:
-    return f"{', '.join(one.policies)}: {one.why}"
+    return judged(key, before, after, live_cluster(connection), deleted=deleted, force=force)

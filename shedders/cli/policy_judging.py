@@ -1,0 +1,87 @@
+"""What a policy that is written or deleted does to bundles: what nobody may take any more, and what is odd. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from shedders.cluster import Cluster, IsolationPolicy
+from shedders.contradictions import Contradiction
+from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_record import PolicyKey
+from shedders.live.policy_standing import Standing
+from shedders.patterns import compiled
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+
+_OF_THE_CLUSTER: Final = frozenset(
+    {PolicyKind.ISOLATION, PolicyKind.ANTI_AFFINITY, PolicyKind.DOMAIN, PolicyKind.PIN, PolicyKind.CORDON}
+)
+
+
+def matters(key: PolicyKey, *, deleted: bool) -> bool:
+    """Whether the cluster has to be looked at: a cordon less keeps nobody from anything."""
+    return key.kind in _OF_THE_CLUSTER and not (deleted and key.kind is PolicyKind.CORDON)
+
+
+def judged(
+    key: PolicyKey, before: Standing, after: Standing, cluster: Cluster, *, deleted: bool, force: bool
+) -> Sequence[str]:
+    """What cannot be kept together any more, and what is odd, as notes.
+
+    Raises:
+        CommandError: Bundles get no broker because of it, and nobody insists.
+    """
+    if not cluster.brokers:
+        return ["no broker is alive, so nobody can say whether these policies can be kept together"]
+    known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
+    new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
+    # That nobody may take something follows from what else is wrong, so that is said first.
+    blocking = sorted((one for one in new if one.blocks), key=lambda one: one.kind == "nobody")
+    if blocking and not force:
+        more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+        raise CommandError(
+            f"the policies that are left cannot be kept together: {sentence(blocking[0])}{more}"
+            if deleted
+            else f"these policies cannot be kept together: {sentence(blocking[0])}{more}",
+            hint=f"Change or delete one of them{' first' if deleted else ''}; --force "
+            f"{'deletes' if deleted else 'writes'} it all the same, and what it blocks gets no broker.",
+            code=ExitCode.REJECTED,
+        )
+    return [*map(sentence, new), *([] if deleted else _odd(key, after, cluster))]
+
+
+def sentence(one: Contradiction) -> str:
+    """Which policies, and why."""
+    return f"{', '.join(one.policies)}: {one.why}"
+
+
+def _odd(key: PolicyKey, after: Standing, cluster: Cluster) -> Iterator[str]:
+    if key.kind is PolicyKind.ISOLATION:
+        every = after.policies.isolation
+        at = next((number for number, one in enumerate(every) if one.name == key.name), None)
+        if at is not None:
+            yield from _unmatched(every[at], cluster)
+            yield from _shadowed(every, at)
+
+
+def _unmatched(policy: IsolationPolicy, cluster: Cluster) -> Iterator[str]:
+    """Patterns that no broker matches: the namespaces may come later, and get none then."""
+    for part, texts in (("primary", policy.primary), ("secondary", policy.secondary)):
+        patterns = compiled(texts)
+        if not texts or isinstance(patterns, str):
+            continue
+        if not any(patterns.matches(one.address) for one in cluster.brokers.values()):
+            yield f"no known broker matches {part}={','.join(map(str, texts))} of isolation {policy.name}"
+
+
+def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
+    """Policies that are never come to: one before has all their patterns of namespaces."""
+    for first, one in enumerate(every):
+        for second in range(first + 1, len(every)):
+            hidden = every[second]
+            if at in (first, second) and hidden.namespaces and set(hidden.namespaces) <= set(one.namespaces):
+                yield (
+                    f"isolation {hidden.name} is never used: isolation {one.name} comes before it and has the same "
+                    "namespaces"
+                )

@@ -1,0 +1,107 @@
+"""What a policy that is written or deleted does to bundles, told before it is done."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shedders.cli import policy_write
+from shedders.cli.policy_judging import judged, matters
+from shedders.cluster import Broker, Bundle, Cluster
+from shedders.live.policy_book import PolicyBook
+from shedders.live.policy_kinds import PolicyKind
+from shedders.live.policy_record import PolicyKey, PolicyRecord, encode, made_key
+from shedders.live.policy_topic import Outcome, Written
+from statechannel.cli.failures import CommandError
+
+A = "t/n/0x00000000_0x80000000"
+CLUSTER = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A, "b2")})
+
+
+class Laid:
+    """Policies that stand, and what is said of the next one."""
+
+    def __init__(self) -> None:
+        self.book = PolicyBook()
+
+    def _take(self, key: PolicyKey, value: bytes | None, *, force: bool) -> list[str]:
+        before = self.book.at(0)
+        self.book.take(self.book.position + 1, 0, key.encode(), value)
+        if not matters(key, deleted=value is None):
+            return []
+        return list(judged(key, before, self.book.at(0), CLUSTER, deleted=value is None, force=force))
+
+    def set(self, kind: PolicyKind, name: str, *, force: bool = False, **value: Any) -> list[str]:
+        key = made_key(kind, name)
+        return self._take(key, encode(PolicyRecord(key, value, "ann")), force=force)
+
+    def isolation(self, name: str, namespaces: str, *primary: str, force: bool = False) -> list[str]:
+        value = {"namespaces": [namespaces], "primary": list(primary), "secondary": [], "min_available": 1}
+        return self.set(PolicyKind.ISOLATION, name, force=force, **value)
+
+    def delete(self, kind: PolicyKind, name: str, *, force: bool = False) -> list[str]:
+        return self._take(made_key(kind, name), None, force=force)
+
+
+@pytest.fixture
+def laid() -> Laid:
+    return Laid()
+
+
+def test_to_delete_is_refused_where_nobody_is_left_unless_one_insists(laid: Laid) -> None:
+    assert laid.isolation("orders", "t/n", "b1") == []
+    assert laid.isolation("others", "u/.*", "b[12]") == []
+    with pytest.raises(CommandError, match=r"that are left cannot be kept together: .*no broker may take") as caught:
+        laid.delete(PolicyKind.ISOLATION, "orders")
+    assert "--force deletes it" in caught.value.hint
+    assert laid.isolation("orders", "t/n", "b1") == []
+    [said] = laid.delete(PolicyKind.ISOLATION, "orders", force=True)
+    assert "no broker may take" in said
+
+
+def test_to_delete_what_hinders_nobody_is_silent(laid: Laid) -> None:
+    laid.isolation("orders", "t/n", "b1")
+    assert laid.delete(PolicyKind.ISOLATION, "orders") == []
+    assert not matters(made_key(PolicyKind.CORDON, "b1"), deleted=True)
+    assert matters(made_key(PolicyKind.CORDON, "b1"), deleted=False)
+
+
+def test_a_pattern_that_no_broker_matches_is_noted(laid: Laid) -> None:
+    assert laid.isolation("zero", "u/later", "b9") == ["no known broker matches primary=b9 of isolation zero"]
+    assert laid.isolation("zero", "u/later", "b9", "b1") == []
+
+
+def test_a_policy_that_is_never_come_to_is_noted(laid: Laid) -> None:
+    assert laid.isolation("b", "t/n", "b2") == []
+    said = ["isolation b is never used: isolation a comes before it and has the same namespaces"]
+    assert laid.isolation("a", "t/n", "b2") == said
+    assert laid.isolation("b", "t/n", "b[12]") == said
+    assert laid.isolation("c", "u/n", "b1") == []
+
+
+def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
+    laid.isolation("orders", "t/n", "b1")
+    laid.isolation("others", "u/.*", "b[12]")
+    deleted: list[PolicyKey] = []
+
+    def write(_: object, __: object, key: PolicyKey, record: object, **___: object) -> Written:
+        assert record is None
+        deleted.append(key)
+        return Written(Outcome.ACCEPTED, "")
+
+    monkeypatch.setattr(policy_write, "book_of", lambda *_: laid.book)
+    monkeypatch.setattr(policy_write, "live_cluster", lambda _: CLUSTER)
+    monkeypatch.setattr(policy_write, "topics_of", lambda _: None)
+    monkeypatch.setattr(policy_write, "naming_address", lambda _: nullcontext())
+    monkeypatch.setattr(policy_write, "write_policy", write)
+    connection: Any = SimpleNamespace(client=None, timeout_s=1.0)
+    key = made_key(PolicyKind.ISOLATION, "orders")
+    with pytest.raises(CommandError):
+        policy_write.take_away(connection, key, force=False)
+    assert deleted == []
+    laid.isolation("orders", "t/n", "b1")
+    assert len(policy_write.take_away(connection, key, force=True).troubles) == 1
+    assert deleted == [key]
