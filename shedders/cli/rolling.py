@@ -8,6 +8,7 @@ as another process since is done.
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -110,6 +111,26 @@ def words_of(text: str) -> list[str]:
     return words
 
 
+def require_program(words: Sequence[str], broker: str | None = None) -> None:
+    """Look the program up before the first drain, as a broker that cannot be restarted would stay empty for nothing.
+
+    Args:
+        broker: None: as far as it is the same for all brokers.
+
+    Raises:
+        CommandError: It is not there, or cannot be run.
+    """
+    if broker is None and PLACE in words[0]:
+        return
+    program = words[0].replace(PLACE, broker or "")
+    if shutil.which(program) is None:
+        raise CommandError(
+            f"--command: there is no program {program} that can be run here; nothing was drained",
+            hint="Say its whole path, or put its folder on PATH. No shell runs: for one say `sh -c '...'`.",
+            code=ExitCode.USAGE,
+        )
+
+
 class Restart:
     """One rolling restart, as far as this command carries it."""
 
@@ -131,6 +152,9 @@ class Restart:
         known = progressed(self._connection, self._wish.restart)
         registry = read_registry(self._connection)
         brokers = known.brokers or self._chosen(wanted, registry)
+        if self._wish.command is not None and PLACE in self._wish.command[0]:
+            for name in brokers:
+                require_program(self._wish.command, name)
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")
@@ -225,11 +249,11 @@ class Restart:
                     check=False,
                 )
         except subprocess.TimeoutExpired as error:
-            raise self._stopped(f"the command for {name} has not ended in {self._wish.command_s:g} s") from error
+            raise self._cordoned(name, f"the command for {name} has not ended in {self._wish.command_s:g} s") from error
         except OSError as error:
-            raise self._stopped(f"the command for {name} cannot be run: {error}") from error
+            raise self._cordoned(name, f"the command for {name} cannot be run: {error}") from error
         if found.returncode != 0:
-            raise self._stopped(f"the command for {name} ended with {found.returncode}: {shlex.join(words)}")
+            raise self._cordoned(name, f"the command for {name} ended with {found.returncode}: {shlex.join(words)}")
 
     def _wait_back(self, name: str, before: str) -> Member:
         ends_s = time.monotonic() + self._wish.back_s
@@ -240,7 +264,8 @@ class Restart:
             if member is not None and member.incarnation != before and member.accepting:
                 return member
             if time.monotonic() > ends_s:
-                raise self._stopped(
+                raise self._cordoned(
+                    name,
                     f"{name} has not come back within {self._wish.back_s:g} s: {_how(member, before)}",
                     ExitCode.UNDETERMINED,
                 )
@@ -303,6 +328,11 @@ class Restart:
             raise self._stopped(f"{name} is back, but {said}", ExitCode.UNDETERMINED)
         say(f"note: {said}")
         return []
+
+    def _cordoned(self, name: str, what: str, code: ExitCode = ExitCode.FAILED) -> CommandError:
+        """It was drained, and nothing takes its cordon back by itself."""
+        hint = f"`statechannel uncordon {name}` lets it take bundles again."
+        return self._stopped(f"{what}; {name} stays cordoned", code, hint)
 
     def _stopped(self, what: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> CommandError:
         again = f"Go on with the same command and --operation {self._wish.restart}."

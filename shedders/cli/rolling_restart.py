@@ -11,7 +11,7 @@ from shedders.cli.bars import bar
 from shedders.cli.drain import Force, Rate, Why, rate_of
 from shedders.cli.draining import new_id
 from shedders.cli.policy_write import By
-from shedders.cli.rolling import Restart, RestartWish, progressed, words_of
+from shedders.cli.rolling import Restart, RestartWish, progressed, require_program, words_of
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
@@ -64,6 +64,8 @@ def rolling_restart(
     if (command is None) is not manual:
         raise CommandError("say either --command CMD or --manual", hint="See --help.", code=ExitCode.USAGE)
     words = None if command is None else words_of(command)
+    if words is not None:
+        require_program(words)
     for name in broker or ():
         cordons.key_of(name)
     rate_per_s = rate_of(rate)

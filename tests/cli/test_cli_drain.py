@@ -57,6 +57,11 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
             "--command has no {broker}",
             "where the broker's id",
         ),
+        (
+            ["rolling-restart", "--command", "/nonexistent/x {broker}"],
+            "there is no program /nonexistent/x that can be run here; nothing was drained",
+            "PATH",
+        ),
         (["rolling-restart", "--command", "ssh '{broker}"], "--command cannot be read", ""),
         (["rolling-restart", "--manual", "--broker", "b 1"], "`b 1` is not", ""),
         (["rolling-restart", "--manual", "--rate", "no"], "`no` is no rate", ""),

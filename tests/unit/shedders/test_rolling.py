@@ -152,12 +152,21 @@ def test_it_stops_at_the_first_trouble_and_goes_on_from_there(
     assert f"--operation {RESTART}" in told.value.hint
     assert world.done == done
     assert list(world.cordons) == ["b2"], "it stays cordoned"
+    if not world.left:
+        assert "; b2 stays cordoned; " in str(told.value)
+        assert "`statechannel uncordon b2`" in told.value.hint
 
     world.left, world.exit_code, world.stays = 0, 0, set()
     world.done.clear()
     world.run()
     assert world.done == steps("b2", "b3", "b1")
     assert world.cordons == {}
+
+
+def test_a_program_that_is_not_there_for_one_broker_is_told_before_the_first_drain(world: World) -> None:
+    with pytest.raises(CommandError, match="there is no program /nonexistent/b1 that can be run here"):
+        world.run(command=["/nonexistent/{broker}"])
+    assert world.done == []
 
 
 def test_who_came_back_meanwhile_is_only_uncordoned(world: World) -> None:
