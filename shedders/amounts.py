@@ -17,6 +17,14 @@ def rate(value: float, unit: str = BYTES) -> str:
     return f"{text} {told}"
 
 
+def told_rate(value: float, said: str) -> str:
+    """The rate of a move with its unit: in messages where the move's sentence reckons in them, else in bytes.
+
+    A move has a figure and a sentence; strategies reckon in bytes unless they are told to count messages, and say so there.
+    """
+    return rate(value, MESSAGES if f" {MESSAGES}" in said else BYTES)
+
+
 def part_of(part: float, whole: float, unit: str = BYTES) -> str:
     """One rate of another one: `31.1 of the 33.0 MB/s`, or with two units where they are far apart."""
     (text, own), (other, told) = _told(part, unit), _told(whole, unit)

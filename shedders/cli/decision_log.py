@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+from shedders.amounts import told_rate
 from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_record import DecisionRecord, MoveEntry, PlacedEntry, Undecodable
+from shedders.live.decision_record import DecisionRecord, MoveEntry, PlacedEntry, Subject, Undecodable
 from shedders.live.decision_topic import DecisionReader, DecisionTopics, describe_decision_topic
 from shedders.live.settings import NAME, BalancerSettings, configured
 from statechannel.cli.connection import Connection
 from statechannel.cli.kafka_wait import naming_address, told_if_slow
-from statechannel.cli.output import say
+from statechannel.cli.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
+
+PLACED: Final = "Placed"
+"""Where a move has a reason."""
 
 
 def balancer_settings(connection: Connection) -> BalancerSettings:
@@ -87,28 +91,95 @@ def told(book: DecisionBook, record: DecisionRecord) -> dict[str, Any]:
     return found
 
 
-def deeds(book: DecisionBook, record: DecisionRecord) -> Sequence[tuple[object, ...]]:
-    """Rows: bundle, from, to, reason, load, result, why."""
-    rows: list[tuple[object, ...]] = []
+class Row(NamedTuple):
+    """What was done or refused about one bundle, as tables have it.
+
+    Attributes:
+        load: A rate with its unit.
+        score: Of a placement: the chosen broker's.
+    """
+
+    bundle: str
+    source: str | None
+    to: str
+    reason: str
+    load: str | None
+    score: float | None
+    result: str | None
+    why: str
+
+
+_HEADERS: Final = ("bundle", "from", "to", "reason", "load", "score", "result", "why")
+_SCORE: Final = _HEADERS.index("score")
+
+
+def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[Row]:
+    """All moves, splits and placements of a decision."""
     for made in book.made(record):
-        entry = made.entry
+        entry, result = made.entry, _result(made.result, made.why_so)
         if isinstance(entry, MoveEntry):
-            source, to, load = entry.source, entry.destination or "anybody", entry.load
+            to = entry.destination or "anybody"
             to = "stays" if entry.refused is not None else f"{to} (swap)" if entry.swap else to
-            result, why = entry.refused or _result(made.result, made.why_so), entry.why
-            rows.append((entry.bundle, source, to, entry.reason, load, result, why))
+            load = None if entry.load is None else told_rate(entry.load, entry.why)
+            yield Row(entry.bundle, entry.source, to, entry.reason, load, None, entry.refused or result, entry.why)
         elif isinstance(entry, PlacedEntry):
-            result = _result(made.result, made.why_so)
-            rows.append((entry.bundle, None, entry.broker or "nobody", "Placed", entry.score, result, entry.why))
+            yield Row(entry.bundle, None, entry.broker or "nobody", PLACED, None, entry.score, result, entry.why)
         else:
             cuts = ", ".join(f"0x{position:08x}" for position in entry.positions)
-            result = _result(made.result, made.why_so)
-            rows.append((entry.bundle, None, f"split at {cuts}", entry.reason, None, result, entry.why))
-    return rows
+            yield Row(entry.bundle, None, f"split at {cuts}", entry.reason, None, None, result, entry.why)
+
+
+class Shown(NamedTuple):
+    """Which deeds of decisions are wanted; none of both: whole decisions.
+
+    Placements of another decision than of a placement only say where its moves go, so they are not listed beside them.
+    """
+
+    moves: bool
+    placements: bool
+
+    @property
+    def lines(self) -> bool:
+        """A line for each bundle is wanted."""
+        return self.moves or self.placements
+
+    def of(self, book: DecisionBook, record: DecisionRecord) -> list[Row]:
+        """The wanted ones."""
+        return [
+            row
+            for row in deeds(book, record)
+            if (self.moves if row.reason != PLACED else self.placements and record.subject == Subject.PLACE.value)
+        ]
+
+    def any(self, record: DecisionRecord) -> bool:
+        """Whether there is one."""
+        if not self.lines:
+            return True
+        found = bool(record.placed) and record.subject == Subject.PLACE.value
+        return (self.placements and found) or (self.moves and bool(record.moves or record.splits))
+
+
+def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], Row]], empty: str) -> None:
+    """A table of deeds; scores have a column where there are any.
+
+    Args:
+        before: Headers of columns that stand before; the rows' own cells of these come with each row.
+    """
+    scored = any(row.score is not None for _, row in rows)
+
+    def cells(row: Sequence[object]) -> Sequence[object]:
+        return row if scored else (*row[:_SCORE], *row[_SCORE + 1 :])
+
+    print_table((*before, *map(str, cells(_HEADERS))), [(*first, *cells(row)) for first, row in rows], empty=empty)
+
+
+def done_count(record: DecisionRecord) -> int:
+    """Bundles that something was done about: each is counted once."""
+    if record.subject == Subject.PLACE.value:
+        return len(record.placed) + record.cut.get("placed", 0)
+    made = sum(one.refused is None for one in record.moves) + len(record.splits)
+    return made + record.cut.get("moves", 0) + record.cut.get("splits", 0)
 
 
 def _result(word: str | None, why: str | None) -> str | None:
     return word if word is None or not why else f"{word}: {why}"
-
-
-DEED_HEADERS = ("bundle", "from", "to", "reason", "load/s", "result", "why")

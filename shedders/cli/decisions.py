@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from shedders.cli.decision_log import (
-    DEED_HEADERS,
+    Shown,
     decision_reader,
     deeds,
+    done_count,
+    print_deeds,
     tell_ended,
     tell_junk,
     tell_unreadable,
@@ -45,7 +47,11 @@ def decisions(
         typer.Option("--since", metavar="TIME|DURATION", help="For example 15m, 2h, 7d, 2026-01-01T00:00:00Z."),
     ] = _DEFAULT_SINCE,
     moves_only: Annotated[
-        bool, typer.Option("--moves-only", help="Only decisions that do something, a line for each bundle.")
+        bool, typer.Option("--moves-only", help="Only bundles that are moved or split, a line for each.")
+    ] = False,
+    placements: Annotated[
+        bool,
+        typer.Option("--placements", help="Only bundles that are placed, a line for each; goes with --moves-only."),
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on with new ones as they come, until interrupted.")
@@ -65,15 +71,15 @@ def decisions(
             hint="Add --follow, or say --since for how far to look back.",
             code=ExitCode.USAGE,
         )
-    since_ms = parse_since(since, now_ms())
+    since_ms, shown = parse_since(since, now_ms()), Shown(moves_only, placements)
     with decision_reader(connect()) as reader:
         if follow:
-            _follow(reader, since_ms, max_seconds, output, moves_only=moves_only)
+            _follow(reader, since_ms, max_seconds, output, shown)
             return
         book = DecisionBook()
         for read in reader.read(since_ms=since_ms):
             book.add(read.record)
-    found = [one for one in book.decisions if not moves_only or one.deeds]
+    found = [one for one in book.decisions if shown.any(one)]
     tell_junk(book)
     if output is Output.JSON:
         print_json(
@@ -83,10 +89,10 @@ def decisions(
                 "unreadable": dict(sorted(book.junk.items())),
             }
         )
-    elif moves_only:
-        rows = [(moment(one.at_ms), one.id, *row) for one in found for row in deeds(book, one)]
-        empty = f"nothing was moved, split or placed since {moment(since_ms)}"
-        print_table(("time", "decision", *DEED_HEADERS), rows, empty=empty)
+    elif shown.lines:
+        rows = [((moment(one.at_ms), one.id), row) for one in found for row in shown.of(book, one)]
+        what = "moved or split" if not placements else "moved, split or placed" if moves_only else "placed"
+        print_deeds(("time", "decision"), rows, f"nothing was {what} since {moment(since_ms)}")
     else:
         _list(found, since_ms)
 
@@ -150,7 +156,7 @@ def _list(found: list[DecisionRecord], since_ms: int) -> None:
                 one.cycle,
                 one.label,
                 one.skipped or one.reason,
-                _done(one),
+                done_count(one),
                 sum(one.left_counts.values()),
                 one.why,
             )
@@ -160,15 +166,10 @@ def _list(found: list[DecisionRecord], since_ms: int) -> None:
     )
 
 
-def _done(record: DecisionRecord) -> int:
-    refused = sum(one.refused is not None for one in record.moves)
-    return len(record.deeds) - refused + sum(record.cut.get(part, 0) for part in ("moves", "splits", "placed"))
-
-
 def _show(book: DecisionBook, record: DecisionRecord) -> None:
     print_table(("what", "value"), list(_facts(record)))
     stdout().print()
-    print_table(DEED_HEADERS, deeds(book, record), empty="nothing was to be done")
+    print_deeds((), [((), row) for row in deeds(book, record)], "nothing was to be done")
     if record.scores:
         stdout().print()
         scores = sorted(record.scores.items(), key=lambda pair: (-(pair[1] if pair[1] is not None else 1e308), pair[0]))
@@ -217,26 +218,24 @@ def _figure(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.6g}"
 
 
-def _follow(
-    reader: DecisionReader, since_ms: int, max_seconds: float | None, output: Output, *, moves_only: bool
-) -> None:
+def _follow(reader: DecisionReader, since_ms: int, max_seconds: float | None, output: Output, shown: Shown) -> None:
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     for batch in reader.follow(since_ms=since_ms, stop=lambda: ends_s is not None and time.monotonic() >= ends_s):
         for read in batch:
             record = read.record
             if isinstance(record, Undecodable):
                 tell_unreadable(record, read.offset)
-            elif moves_only and isinstance(record, DecisionRecord) and not record.deeds:
+            elif isinstance(record, DecisionRecord) and not shown.any(record):
                 continue
             elif output is Output.JSON:
                 line: dict[str, Any] = {"offset": read.offset, "timestamp_ms": read.timestamp_ms}
                 print_json_line(line | record.model_dump(mode="json"))
             else:
-                for text in _lines(record):
+                for text in _lines(record, shown):
                     stdout().print(cell(text), markup=False)
 
 
-def _lines(record: AnyRecord) -> Iterator[str]:
+def _lines(record: AnyRecord, shown: Shown) -> Iterator[str]:
     if isinstance(record, OutcomeRecord):
         yield f"{moment(record.at_ms)}  {record.decision}  {record.bundle}: {record.result} ({record.why})"
         return
@@ -244,6 +243,6 @@ def _lines(record: AnyRecord) -> Iterator[str]:
     yield f"{moment(record.at_ms)}  {record.id}  {record.subject} by {record.leader}: {record.label}, {reason}: {record.why}"
     book = DecisionBook(1)
     book.add(record)
-    for bundle, source, to, _, _, result, why in deeds(book, record):
-        begun = f" [{result}]" if result else ""
-        yield f"    {bundle}  {source or '-'} -> {to}{begun}  {why}"
+    for row in shown.of(book, record) if shown.lines else deeds(book, record):
+        begun = f" [{row.result}]" if row.result else ""
+        yield f"    {row.bundle}  {row.source or '-'} -> {row.to}{begun}  {row.why}"

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from shedders.amounts import told_rate
 from shedders.cli.options import (
     CyclesOption,
     EveryOption,
@@ -133,14 +134,14 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
         stdout().print()
     at = f" at {moment(part.now_ms)}" if part.now_ms else ""
     print_table(
-        ("bundle", "from", "to", "reason", "load/s", "why"),
+        ("bundle", "from", "to", "reason", "load", "why"),
         [
             (
                 f"{move.bundle}{' (swap)' if move.swap else ''}",
                 move.source,
                 move.destination or "stays",
                 move.reason,
-                move.load,
+                None if move.load is None else told_rate(move.load, move.why),
                 move.why if move.refused is None else f"{move.refused}; {move.why}",
             )
             for move in part.moves

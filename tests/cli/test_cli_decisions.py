@@ -14,9 +14,10 @@ import pytest
 from click.testing import Result
 
 from shedders.cli import decision_log, decisions, why
+from shedders.cli.decision_log import done_count
 from shedders.cli.since import parse_since
 from shedders.dry_run import Checked
-from shedders.live.decision_build import Executed, outcome_record, shed_record, skipped_record
+from shedders.live.decision_build import Executed, outcome_record, place_record, shed_record, skipped_record
 from shedders.live.decision_recall import DecisionRead, RecallBounds
 from shedders.live.decision_record import AnyRecord, Junk, OutcomeRecord, Undecodable, decode, encode, key_of
 from shedders.live.decision_topic import (
@@ -26,7 +27,7 @@ from shedders.live.decision_topic import (
     describe_decision_topic,
     open_decision_topic,
 )
-from shedders.plan import Left
+from shedders.plan import Left, Placed
 from statechannel.audit.export_file import read_export, write_export
 from statechannel.audit.export_line import ExportHeader
 from statechannel.audit.views import read_views
@@ -176,8 +177,42 @@ def test_moves_only_has_a_line_for_each_bundle_with_its_end(
     shown = lines(run("decisions", *HERE, "--moves-only")).splitlines()
     moved = next(line for line in shown if WHOLE in line)
     assert "transferred: b2 has it" in moved
-    assert next(line for line in shown if ONE in line).split()[5:8] == ["stays", "Overloaded", "1000.0"]
+    assert next(line for line in shown if ONE in line).split()[5:9] == ["stays", "Overloaded", "1.0", "kB/s"]
     assert not any("shedding-off" in line for line in shown)
+
+
+PLACED = [Placed(name, "b3", "the least used", scores={"b3": 12.5}) for name in (ONE, f"{NAMESPACE}/{UPPER}")]
+MIXED = [
+    record(3, moves=[move(why="1000 messages/s of it")], placed=[Placed(WHOLE, "b2", "the idlest")]),
+    place_record(occasion(4), decision().cluster, PLACED),
+]
+
+
+def test_a_move_and_its_placement_are_counted_once(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch, *MIXED)
+    drained, placed = lines(run("decisions", *HERE)).splitlines()[1:]
+    assert [done_count(one) for one in MIXED] == [1, 2]
+    assert " Overloaded     1 " in drained
+    assert "2 placed" in placed
+
+
+def test_moves_and_placements_are_listed_apart(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch, *MIXED)
+    moves = lines(run("decisions", *HERE, "--moves-only")).splitlines()
+    assert len(moves) == 2
+    assert "load" in moves[0].split()
+    assert "score" not in moves[0].split()
+    assert "  1000 messages/s  " in moves[1]
+    placements = lines(run("decisions", *HERE, "--placements")).splitlines()
+    assert len(placements) == 3
+    assert "score" in placements[0].split()
+    assert all("Placed" in line and " 12.5 " in line for line in placements[1:])
+    assert len(lines(run("decisions", *HERE, "--placements", "--moves-only")).splitlines()) == 4
+    assert len(json.loads(lines(run("decisions", *HERE, "--moves-only", "--output", "json")))["decisions"]) == 1
+    followed = lines(run("decisions", *HERE, "--follow", "--moves-only"))
+    assert WHOLE in followed
+    assert "b3" not in followed
+    assert "score" in lines(run("decisions", "show", IDS[4], *HERE))
 
 
 def test_the_list_as_json_has_whole_records(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +231,7 @@ def test_the_list_as_json_has_whole_records(run: Callable[..., Result], monkeypa
 def test_nothing_known_is_said(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     inject(monkeypatch)
     assert lines(run("decisions", *HERE)).startswith("no decision since ")
-    assert lines(run("decisions", *HERE, "--moves-only")).startswith("nothing was moved, split or placed since ")
+    assert lines(run("decisions", *HERE, "--moves-only")).startswith("nothing was moved or split since ")
     missing = run("decisions", "show", IDS[5], *HERE)
     lines(missing, 5)
     assert f"there is no decision {IDS[5]}" in missing.stderr
