@@ -26,6 +26,8 @@ PATTERNS_MAX: Final = 1_000
 PATTERN_MAX: Final = 1_000
 DEPTH_MAX: Final = 8
 WEIGHT_MAX: Final = 100
+_SAID_MAX: Final = 80
+"""So much of a wrong value is shown."""
 PATTERNS_HINT: Final = (
     "Patterns are RE2's and mean whole names: no look-around, back-references or possessive groups, "
     "and no class of characters within another."
@@ -60,10 +62,15 @@ class BadPolicyError(StateChannelError):
 
 
 class Form(NamedTuple):
-    """What a field holds: why a value is none of it (None if it is one), and what a person's text means."""
+    """What a field holds: why a value is none of it (None if it is one), and what a person's text means.
+
+    Attributes:
+        words: All that people may say, where these are a few.
+    """
 
     wrong: Callable[[Any], str | None]
     read: Callable[[str], Any]
+    words: tuple[str, ...] = ()
 
 
 REQUIRED: Final = object()
@@ -109,7 +116,7 @@ class KindRule:
     def form(self) -> str:
         """How it is written on the command line."""
         if self.lone is not None:
-            return self.lone.name.upper()
+            return "|".join(self.lone.form.words) or self.lone.name.upper()
         return " ".join(one.name + "=..." if one.default is REQUIRED else f"[{one.name}=...]" for one in self.fields)
 
 
@@ -150,15 +157,22 @@ def _text_wrong(value: Any) -> str | None:
     return None if ok else f"is no text of 1 to {TEXT_MAX} printable characters"
 
 
-def _words(**meaning: Any) -> Form:
-    """One of some words, each with the value that it stands for."""
+def _words(*words: str, **meaning: Any) -> Form:
+    """One of some words, each with the value that it stands for.
+
+    Args:
+        words: Those that people are told of; the others are understood as well.
+    """
     known = list(meaning.values())
 
     def wrong(value: Any) -> str | None:
-        ok = any(type(value) is type(one) and value == one for one in known)
-        return None if ok else f"is none of {', '.join(json.dumps(one) for one in known)}"
+        if any(type(value) is type(one) and value == one for one in known):
+            return None
+        if isinstance(value, str) and value in meaning:  # a record that another program wrote
+            return f"is the text {value}; a record has {json.dumps(meaning[value])} for it"
+        return f"is {json.dumps(value, default=str)[:_SAID_MAX]}; say {' or '.join(words)}"
 
-    return Form(wrong, lambda text: meaning.get(text, text))
+    return Form(wrong, lambda text: meaning.get(text, text), words)
 
 
 def _json_wrong(value: Any, depth: int = 0) -> str | None:
@@ -190,9 +204,9 @@ RATE = Form(lambda value: None if is_figure(value) else "is no number of at leas
 WEIGHT = Form(_weight_wrong, _number)
 TEXT = Form(_text_wrong, str)
 BROKER = Form(lambda value: None if is_broker_id(value) else "is no broker id", str)
-SWITCH = _words(on=True, off=False, true=True, false=False, yes=True, no=False)
-MANAGERS = _words(extensible="extensible", modular="modular")
-MODES = _words(transfer="transfer", unload="unload")
+SWITCH = _words("on", "off", on=True, off=False, true=True, false=False, yes=True, no=False)
+MANAGERS = _words("extensible", "modular", extensible="extensible", modular="modular")
+MODES = _words("transfer", "unload", transfer="transfer", unload="unload")
 ANY_JSON = Form(_json_wrong, _read_json)
 
 _POLICY_NAME = re.compile(r"[A-Za-z0-9_=:.\-]{1,128}", re.ASCII).fullmatch

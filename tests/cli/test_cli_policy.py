@@ -46,7 +46,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["policy", "set", "isolaton", "x"], 2, "no kind of policy `isolaton`", "did you mean isolation?"),
         (["policy", "set", "pin", "b1", "b2"], 2, "`b1` is not a bundle or namespace", "policy set pin NAME BROKER"),
         (["policy", "set", "isolation", "g", "namespaces=(", "primary=b"], 2, "no regular expression", "Say:"),
-        (["policy", "set", "shedding", "perhaps"], 2, "is none of true, false", "Say:"),
+        (["policy", "set", "shedding", "maybe"], 2, 'on is "maybe"; say on or off', "shedding on|off."),
+        (["policy", "set", "manager", "old"], 2, "say extensible or modular", "manager extensible|modular."),
         (["policy", "set", "pin", "t/n", "b1", "--until", "soon"], 2, "neither a time nor a length", "30m"),
         (["policy", "set", "pin", "t/n", "b1", "--until", "2001-01-01"], 2, "is over already", "--until"),
         (["policy", "set", "pin", "t/n", "b1", "--until", "400d"], 2, "not between", "policy set"),
@@ -79,6 +80,7 @@ def test_kinds(run: Callable[..., Result]) -> None:
     table = run("policy", "kinds")
     assert table.exit_code == 0
     assert "NAME" in table.stdout
+    assert all(words in table.stdout for words in ("extensible|modular", "transfer|unload", "on|off"))
 
 
 def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:

@@ -267,7 +267,7 @@ def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) ->
         ),
         (["isolation", "gold", "namespaces=t/n"], "neither primary nor secondary", "namespaces=..."),
         (["cordon", "b1", "reason"], "have no `reason`", "policy set cordon NAME;"),
-        (["shedding", "perhaps"], "is none of true, false", "policy set shedding ON"),
+        (["shedding", "perhaps"], "say on or off", "policy set shedding on|off"),
         (["quota", BUNDLE], "needs a value", "[msg_rate_in=...]"),
         (["quota", BUNDLE, "msg_rate_in=much"], "is no number", "[msg_rate_in=...]"),
         (["quota", BUNDLE, "msg_rate_in=nan"], "is no number", "[msg_rate_in=...]"),
