@@ -9,7 +9,7 @@ from statechannel.cli.connection import Connection
 from statechannel.cli.live_log import now_ms, open_tail
 from statechannel.core.inputs import Topic
 from statechannel.runtime import request_record
-from statechannel.runtime.request_record import Progress, Reply, Request
+from statechannel.runtime.request_record import Asked, Progress, Reply, Request
 
 
 def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -28,7 +28,7 @@ def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
 def _asked(request: Request, at_ms: int) -> dict[str, Any]:
     return {
         "operation": request.id,
-        "flow": request.asked,
+        "flow": _flow(request),
         "name": request.name,
         "status": "asked" if request.deadline_ms >= now_ms() else "expired",
         "result": None,
@@ -39,6 +39,12 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
         "executed_by": None,
         "destination": request.args.get("destination"),
     }
+
+
+def _flow(request: Request) -> str:
+    """What was asked for; of an extension what it was asked, as `extension` says nothing to anybody."""
+    ask = request.args.get("ask")
+    return ask if request.asked == Asked.EXTENSION.value and isinstance(ask, str) and ask else request.asked
 
 
 def _follow(found: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
