@@ -1,4 +1,4 @@
-"""Rates and ages as people read them: in reasons, never in figures. Pure."""
+"""Rates, ages and numbers of things as people read them: in reasons, never in figures. Pure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def part_of(part: float, whole: float, unit: str = BYTES) -> str:
 def seconds(age_s: float) -> str:
     """An age: with one decimal below ten seconds, where whole ones would hide what is compared."""
     return f"{age_s:.1f} s" if age_s < _SHORT_S else f"{age_s:.0f} s"
+
+
+def count(number: int, what: str) -> str:
+    """A number of things in words: `1 bundle`, `2 bundles`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _told(value: float, unit: str) -> tuple[str, str]:

@@ -77,7 +77,7 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     # What policies cannot be kept together then is for the drain itself to say, bundle by bundle.
     done = put(connection, key_of(broker), {}, by=by, why=text[:WHY_MAX], until_ms=None, force=True)
     _require(done, f"cordon of {broker}")
-    for one in done.troubles:
+    for one in done.judged.troubles:
         say(f"note: {one}")
     return Cordoned(broker, made=before is None)
 

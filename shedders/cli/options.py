@@ -83,11 +83,6 @@ def tell(snapshot_remarks: Iterable[str]) -> None:
         say(cell(f"note: {one}"))
 
 
-def count(number: int, what: str) -> str:
-    """A number of things in words: `1 bundle`, `2 bundles`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any]) -> Snapshot:
     """The snapshot with what a strategy remembers by now."""
     by_name = {**getattr(snapshot.memory, kind), name: memory}

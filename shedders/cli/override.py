@@ -43,7 +43,7 @@ def pin(
     force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Have a bundle or namespace go to a broker and stay there."""
+    """Let a bundle or namespace be placed on this broker only, and kept there; what is elsewhere is not moved by it."""
     _put(connect, PolicyKind.PIN, [subject, broker], length, why, by, output, force=force)
 
 

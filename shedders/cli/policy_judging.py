@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from shedders.amounts import count
 from shedders.cluster import Cluster, IsolationPolicy
 from shedders.contradictions import Contradiction
 from shedders.live.policy_kinds import PolicyKind
@@ -19,6 +20,18 @@ _OF_THE_CLUSTER: Final = frozenset(
 )
 
 
+class Judged(NamedTuple):
+    """What is said of a policy before it is written or deleted, in sentences.
+
+    Attributes:
+        troubles: What cannot be kept together since.
+        notes: What is odd, or may be taken for more than it is.
+    """
+
+    troubles: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
 def matters(key: PolicyKey, *, deleted: bool) -> bool:
     """Whether the cluster has to be looked at: a cordon less keeps nobody from anything."""
     return key.kind in _OF_THE_CLUSTER and not (deleted and key.kind is PolicyKind.CORDON)
@@ -26,14 +39,14 @@ def matters(key: PolicyKey, *, deleted: bool) -> bool:
 
 def judged(
     key: PolicyKey, before: Standing, after: Standing, cluster: Cluster, *, deleted: bool, force: bool
-) -> Sequence[str]:
-    """What cannot be kept together any more, and what is odd, as notes.
+) -> Judged:
+    """What cannot be kept together any more, and what is odd.
 
     Raises:
         CommandError: Bundles get no broker because of it, and nobody insists.
     """
     if not cluster.brokers:
-        return ["no broker is alive, so nobody can say whether these policies can be kept together"]
+        return Judged(["no broker is alive, so nobody can say whether these policies can be kept together"])
     known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
     new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
     # That nobody may take something follows from what else is wrong, so that is said first.
@@ -48,7 +61,7 @@ def judged(
             f"{'deletes' if deleted else 'writes'} it all the same, and what it blocks gets no broker.",
             code=ExitCode.REJECTED,
         )
-    return [*map(sentence, new), *([] if deleted else _odd(key, after, cluster))]
+    return Judged([sentence(one) for one in new], [] if deleted else list(_odd(key, after, cluster)))
 
 
 def sentence(one: Contradiction) -> str:
@@ -63,6 +76,31 @@ def _odd(key: PolicyKey, after: Standing, cluster: Cluster) -> Iterator[str]:
         if at is not None:
             yield from _unmatched(every[at], cluster)
             yield from _shadowed(every, at)
+
+    if key.kind is PolicyKind.PIN:
+        yield from _elsewhere(key.name, after.policies.pins, cluster)
+
+
+def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator[str]:
+    """Bundles that are served by another broker than they are pinned to: nobody moves them because of that."""
+    broker = pins.get(name)
+    held = [name] if name in cluster.bundles else [one.name for one in cluster.bundles_in.get(name, ())]
+    # A bundle's own pin stands over that of its namespace.
+    away = [
+        one
+        for one in sorted(held)
+        if cluster.bundles[one].owner not in (None, broker) and (one == name or one not in pins)
+    ]
+    if broker is None or not away:
+        return
+    where = (
+        f"it is on {cluster.bundles[name].owner}"
+        if away == [name]
+        else f"{count(len(away), 'bundle')} of it {'is' if len(away) == 1 else 'are'} on another broker"
+    )
+    yield (
+        f"{where}; a pin moves nothing by itself: statechannel transfer {away[0] if away == [name] else 'BUNDLE'} --dest {broker}"
+    )
 
 
 def _unmatched(policy: IsolationPolicy, cluster: Cluster) -> Iterator[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from shedders.cli.policy_judging import judged, matters
+from shedders.cli.policy_judging import Judged, judged, matters
 from shedders.cluster import Bundle, Cluster
 from shedders.live.cluster_now import Known, broker_now
 from shedders.live.policy_book import PolicyBook
@@ -53,14 +52,14 @@ class Done:
     Attributes:
         record: None: it was deleted.
         replaced: What the key had before.
-        troubles: What cannot be kept together since, in sentences.
+        judged: What cannot be kept together since, and what is odd.
     """
 
     key: PolicyKey
     record: PolicyRecord | None
     written: Written
     replaced: Entry | None
-    troubles: Sequence[str]
+    judged: Judged
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -80,7 +79,8 @@ class Done:
             "logged_at_ms": written.logged_at_ms,
             "superseded": written.superseded,
             "replaced": None if self.replaced is None else self.replaced.fields(),
-            "contradictions": list(self.troubles),
+            "contradictions": list(self.judged.troubles),
+            "notes": list(self.judged.notes),
         }
 
 
@@ -140,10 +140,10 @@ def put(
     replaced = _newest(before, key)
     book.take(book.position + 1, at_ms, key.encode(), encoded)
     _refuse_too_many(connection, book, new=replaced is None)
-    troubles = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
+    found = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
-    return Done(key, record, written, replaced, troubles)
+    return Done(key, record, written, replaced, found)
 
 
 def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
@@ -177,10 +177,10 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> Done:
     if replaced is None:
         raise nothing_there(standing, key)
     book.take(book.position + 1, at_ms, key.encode(), None)
-    troubles = _judge(connection, key, standing, book.at(at_ms), deleted=True, force=force)
+    found = _judge(connection, key, standing, book.at(at_ms), deleted=True, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, None, timeout_s=connection.timeout_s)
-    return Done(key, None, written, replaced, troubles)
+    return Done(key, None, written, replaced, found)
 
 
 def nothing_there(standing: Standing, key: PolicyKey) -> CommandError:
@@ -214,7 +214,7 @@ def tell(done: Done, output: Output) -> None:
             hint=f"`statechannel policy get {done.key.kind} {done.key.name}` tells whether it came.",
             code=ExitCode.UNKNOWN,
         )
-    for one in done.troubles:
+    for one in (*done.judged.troubles, *done.judged.notes):
         say(f"note: {one}")
     if written.superseded:
         say(f"note: {written.reason}")
@@ -284,8 +284,8 @@ def _newest(standing: Standing, key: PolicyKey) -> Entry | None:
 
 def _judge(
     connection: Connection, key: PolicyKey, before: Standing, after: Standing, *, deleted: bool, force: bool
-) -> Sequence[str]:
-    """What cannot be kept together any more, and what is odd, as notes; the cluster is looked at only if it matters."""
+) -> Judged:
+    """What cannot be kept together any more, and what is odd; the cluster is looked at only if it matters."""
     if not matters(key, deleted=deleted):
-        return ()
+        return Judged()
     return judged(key, before, after, live_cluster(connection), deleted=deleted, force=force)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shedders.amounts import told_rate
+from shedders.amounts import count, told_rate
 from shedders.cli.options import (
     CyclesOption,
     EveryOption,
@@ -17,7 +17,6 @@ from shedders.cli.options import (
     ProfileOption,
     SetOption,
     SnapshotOption,
-    count,
     looking,
     tell,
     with_memory,

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.options import count, looking, tell
+from shedders.amounts import count
+from shedders.cli.options import looking, tell
 from shedders.cli.source import snapshot_from
 from shedders.contradictions import contradictions
 from shedders.filter_rules import FilterSettings

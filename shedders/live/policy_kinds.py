@@ -266,7 +266,7 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
         (Field("domain", TEXT, "Its failure domain."),),
     ),
     PolicyKind.PIN: KindRule(
-        "A bundle or namespace goes to this broker, and is not moved from there.",
+        "A bundle or namespace is placed on this broker only, and kept there; a pin moves nothing by itself.",
         "a bundle or namespace",
         lambda name: is_bundle(name) or is_namespace(name),
         (Field("broker", BROKER, "Where it goes."),),

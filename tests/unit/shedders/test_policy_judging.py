@@ -32,7 +32,8 @@ class Laid:
         self.book.take(self.book.position + 1, 0, key.encode(), value)
         if not matters(key, deleted=value is None):
             return []
-        return list(judged(key, before, self.book.at(0), CLUSTER, deleted=value is None, force=force))
+        found = judged(key, before, self.book.at(0), CLUSTER, deleted=value is None, force=force)
+        return [*found.troubles, *found.notes]
 
     def set(self, kind: PolicyKind, name: str, *, force: bool = False, **value: Any) -> list[str]:
         key = made_key(kind, name)
@@ -82,6 +83,16 @@ def test_a_policy_that_is_never_come_to_is_noted(laid: Laid) -> None:
     assert laid.isolation("c", "u/n", "b1") == []
 
 
+def test_a_pin_to_another_broker_says_that_it_moves_nothing(laid: Laid) -> None:
+    by_hand = "a pin moves nothing by itself: statechannel transfer"
+    assert laid.set(PolicyKind.PIN, A, broker="b1") == [f"it is on b2; {by_hand} {A} --dest b1"]
+    assert laid.set(PolicyKind.PIN, A, broker="b2") == []
+    assert laid.set(PolicyKind.PIN, "t/n", broker="b1") == [], "its own pin stands over that"
+    assert laid.delete(PolicyKind.PIN, A) == []
+    said = laid.set(PolicyKind.PIN, "t/n", broker="b1")
+    assert said == [f"1 bundle of it is on another broker; {by_hand} BUNDLE --dest b1"]
+
+
 def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
     laid.isolation("orders", "t/n", "b1")
     laid.isolation("others", "u/.*", "b[12]")
@@ -103,5 +114,5 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
         policy_write.take_away(connection, key, force=False)
     assert deleted == []
     laid.isolation("orders", "t/n", "b1")
-    assert len(policy_write.take_away(connection, key, force=True).troubles) == 1
+    assert len(policy_write.take_away(connection, key, force=True).judged.troubles) == 1
     assert deleted == [key]
