@@ -41,6 +41,16 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def are(number: int) -> str:
+    """The verb that goes with a number."""
+    return "is" if number == 1 else "are"
+
+
+def were(number: int) -> str:
+    """As `are`, of what is over."""
+    return "was" if number == 1 else "were"
+
+
 def _told(value: float, unit: str) -> tuple[str, str]:
     if unit != BYTES:
         return f"{value:.6g}", unit

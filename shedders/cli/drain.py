@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shedders.amounts import are, count, were
 from shedders.cli import cordons
 from shedders.cli.bars import bar
 from shedders.cli.draining import Drained, DrainWish, broker_of, check, drain, new_id, require_empty, resumable
@@ -126,7 +127,8 @@ def _tell(drained: Drained, output: Output) -> None:
         print_json(drained.fields())
         return
     facts: dict[str, Any] = drained.fields()
-    said = f"{facts['broker']}: {facts['moved']} bundles were moved, {drained.left_count} are left"
+    moved, left = facts["moved"], drained.left_count
+    said = f"{facts['broker']}: {count(moved, 'bundle')} {were(moved)} moved, {left} {are(left)} left"
     stdout().print(f"{said} (operation {facts['operation']}, by {facts['executed_by']})", markup=False)
     if drained.left:
         print_table(
@@ -136,6 +138,6 @@ def _tell(drained: Drained, output: Output) -> None:
     if facts["earlier_known"] is False:
         say("note: another leader may have moved more; its decisions could not be read")
     if facts["reports_in_vain"]:
-        say(f"note: {facts['reports_in_vain']} bundles went to brokers that did not report their load in time")
+        say(f"note: {count(facts['reports_in_vain'], 'bundle')} went to brokers that did not report their load in time")
     if facts["leads"]:
         say(f"note: {facts['broker']} leads; another broker does as soon as it stops")

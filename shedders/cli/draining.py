@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ulid import ULID
 
+from shedders.amounts import count
 from shedders.cli.bars import Bar
 from shedders.cli.cordons import Cordoned, cordon, cordon_of, drained_by, standing_of, take_back
 from shedders.cli.holdings import Holdings
@@ -252,7 +253,7 @@ class _Watch:
         left = self._holdings.look(anyhow=True)[self._wish.broker]
         said = f"{told.broker} was at it last" if told.broker else "no broker has taken it up"
         return CommandError(
-            f"{self._wish.broker} has {left} bundles left after {self._wish.within_s:g} s; {said}",
+            f"{self._wish.broker} has {count(left, 'bundle')} left after {self._wish.within_s:g} s; {said}",
             hint=f"It is cordoned still; go on with `statechannel drain {self._wish.broker} --operation {self._wish.drain}`.",
             code=ExitCode.UNDETERMINED if told.broker else ExitCode.NO_BROKER,
         )
@@ -294,7 +295,7 @@ def require_empty(drained: Drained) -> None:
     first = drained.left[0] if drained.left else {}
     said = f"{first.get('bundle')}: {first.get('why')}" if first else ""
     raise CommandError(
-        f"{drained.wish.broker} still has {drained.left_count} bundles that nobody may take; {said}",
+        f"{drained.wish.broker} still has {count(drained.left_count, 'bundle')} that nobody may take; {said}",
         hint="Change the policies, start another broker, or drain it again with --force.",
         code=ExitCode.REJECTED,
     )

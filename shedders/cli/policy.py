@@ -155,6 +155,8 @@ def _list(
     ]
     for one in (*standing.closed, *unknown, *troubles):
         say(f"note: {one}")
+    if check and not troubles:
+        say("nothing contradicts itself")
     if standing.junk:
         counts = ", ".join(f"{number} {reason}" for reason, number in standing.junk.items())
         say(f"note: records that cannot be used: {counts}")

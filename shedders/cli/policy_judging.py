@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from shedders.amounts import count
+from shedders.amounts import are, count
 from shedders.cluster import Cluster, IsolationPolicy
 from shedders.contradictions import Contradiction
 from shedders.live.policy_kinds import PolicyKind
@@ -96,7 +96,7 @@ def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator
     where = (
         f"it is on {cluster.bundles[name].owner}"
         if away == [name]
-        else f"{count(len(away), 'bundle')} of it {'is' if len(away) == 1 else 'are'} on another broker"
+        else f"{count(len(away), 'bundle')} of it {are(len(away))} on another broker"
     )
     yield (
         f"{where}; a pin moves nothing by itself: statechannel transfer {away[0] if away == [name] else 'BUNDLE'} --dest {broker}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from ulid import ULID
 
+from shedders.amounts import are, count, were
 from shedders.dry_run import Checked, Decision
 from shedders.errors import StrategyFailedError
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, shed_record
@@ -246,7 +247,7 @@ class Drains:
             )
             executed[move.bundle] = Executed(operation)
         label = Label.SUCCESS if step.moves else Label.SKIP
-        why = f"{said_of(plan.operation, plan.broker)}{step.remaining} bundles are left"
+        why = f"{said_of(plan.operation, plan.broker)}{count(step.remaining, 'bundle')} {are(step.remaining)} left"
         found = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [Checked(move, None) for move in step.moves]
         decision = Decision(cluster, (), found, checked, step.placed, {}, {})
@@ -384,5 +385,6 @@ def _not_cordoned(broker: str, *, was: bool) -> Rejected:
 
 
 def _late(plan: DrainPlan, left: int) -> Undetermined:
-    rest = "" if left < 0 else f", {left} are left"
-    return Undetermined("timed-out", f"{plan.moved} bundles of {plan.broker} were moved{rest}; ask again to go on")
+    rest = "" if left < 0 else f", {left} {are(left)} left"
+    moved = f"{count(plan.moved, 'bundle')} of {plan.broker} {were(plan.moved)} moved"
+    return Undetermined("timed-out", f"{moved}{rest}; ask again to go on")

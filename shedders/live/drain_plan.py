@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shedders.amounts import count
 from shedders.cluster import Bundle, Cluster, Policies
 from shedders.filter_rules import summary
 from shedders.placing import Pipeline
@@ -172,7 +173,9 @@ class DrainPlan:
                 break
             trouble = self._troubles.get(bundle.name)
             if trouble is not None and trouble.tries >= self.rules.attempts_max:
-                left.append(Left(bundle.name, FAILED, f"{trouble.tries} moves of it failed; the last: {trouble.why}"))
+                left.append(
+                    Left(bundle.name, FAILED, f"{count(trouble.tries, 'move')} of it failed; the last: {trouble.why}")
+                )
                 continue
             fit = ways.fit(bundle)
             if isinstance(fit, Left):

@@ -36,7 +36,7 @@ def create(
     _require_namespace(name)
     count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count}
-    return Wish(Asked.CREATE_NAMESPACE, args, f"{name} created with {count} bundles")
+    return Wish(Asked.CREATE_NAMESPACE, args, f"{name} created with {count} bundle{'' if count == 1 else 's'}")
 
 
 @app.command()

@@ -154,7 +154,7 @@ def test_what_is_left_ends_the_command() -> None:
     wished = DrainWish("b1", OPERATION)
     require_empty(Drained(wished, {"left": [], "left_count": 0}, "b2", "drained"))
     left = [{"bundle": "t/n/0x0_0x1", "reason": "pin", "why": "it is pinned to b1"}]
-    with pytest.raises(CommandError, match=r"b1 still has 1 bundles that nobody may take; t/n/0x0_0x1: it is pinned"):
+    with pytest.raises(CommandError, match=r"b1 still has 1 bundle that nobody may take; t/n/0x0_0x1: it is pinned"):
         require_empty(Drained(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import policy_write
+from shedders.cli import policy, policy_write
 from shedders.cli.moments import parse_length_ms, parse_until_ms
 from shedders.cluster import Broker, Bundle, Cluster
+from shedders.live.policy_book import PolicyBook
 from shedders.live.policy_kinds import PolicyKind
 from shedders.live.policy_record import PolicyRecord, encode, made_key
 from shedders.live.policy_topic import PolicyTopics, Written, read_book
@@ -87,6 +88,19 @@ def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:
     result = run("policy", "list", "-b", f"127.0.0.1:{closed_port}", "--set", "kafka.command_timeout_s=1")
     assert result.exit_code == 10
     assert "Traceback" not in result.stderr
+
+
+def test_a_check_that_finds_nothing_says_so(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    book, key = PolicyBook(), made_key(PolicyKind.CORDON, "b9")
+    monkeypatch.setattr(policy, "book_of", lambda _: book)
+    monkeypatch.setattr(policy_write, "live_cluster", lambda _: Cluster({"b1": Broker("b1")}, {A: Bundle(A)}))
+    args = ("policy", "list", "-b", "127.0.0.1:1")
+    assert "nothing contradicts itself" in run(*args, "--check").stderr
+    assert "contradicts" not in run(*args).stderr
+    book.take(0, 0, key.encode(), encode(PolicyRecord(key, {}, "ann")))
+    told = run(*args, "--check").stderr
+    assert "is cordoned and not registered" in told
+    assert "nothing contradicts" not in told
 
 
 @pytest.mark.parametrize(
@@ -239,6 +253,7 @@ def test_settings_are_checked_by_their_model_before_they_are_written(channel: Ch
 @pytest.mark.kafka
 def test_policies_that_cannot_be_kept_together_are_refused_by_name_unless_forced(channel: Channel) -> None:
     channel("policy", "set", "isolation", "gold", "namespaces=t/n", "primary=b1")
+    assert "nothing contradicts itself" in channel.lines("policy", "list", "--check")[1]
     _, told = channel.lines("policy", "set", "pin", A, "b2", code=3)
     assert f"cannot be kept together: pin {A} -> b2, isolation gold: no broker may take" in told
     assert "--force" in told

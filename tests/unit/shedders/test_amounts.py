@@ -2,7 +2,7 @@
 
 import pytest
 
-from shedders.amounts import MESSAGES, part_of, rate, seconds, told_rate
+from shedders.amounts import MESSAGES, are, count, part_of, rate, seconds, told_rate, were
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,10 @@ def test_one_rate_of_another() -> None:
 
 def test_short_ages_have_a_decimal() -> None:
     assert [seconds(age_s) for age_s in (0.04, 5.96, 9.99, 10.0, 61.7)] == ["0.0 s", "6.0 s", "10.0 s", "10 s", "62 s"]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 bundles were, are"), (1, "1 bundle was, is"), (2, "2 bundles were, are")]
+)
+def test_one_is_no_plural(number: int, text: str) -> None:
+    assert f"{count(number, 'bundle')} {were(number)}, {are(number)}" == text

@@ -130,7 +130,7 @@ def test_an_unknown_one_is_refused_before_anything_is_done(world: World) -> None
 @pytest.mark.parametrize(
     ("trouble", "said", "code", "done"),
     [
-        ({"left": 1}, "b2 cannot be emptied: b2 still has 1 bundles", ExitCode.REJECTED, ["drain b2"]),
+        ({"left": 1}, "b2 cannot be emptied: b2 still has 1 bundle", ExitCode.REJECTED, ["drain b2"]),
         ({"exit_code": 7}, "the command for b2 ended with 7: restart b2", ExitCode.FAILED, steps("b2")[:2]),
         (
             {"stays": {"b2"}},
