@@ -97,6 +97,11 @@ class Bundle:
         """`tenant/namespace`."""
         return self.name.rpartition("/")[0]
 
+    @property
+    def topics_known(self) -> str:
+        """How many of its topics are known, for people."""
+        return f"{len(self.topics)} of {0 if self.stats is None else self.stats.topics} topics are known"
+
 
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:

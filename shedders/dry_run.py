@@ -237,7 +237,11 @@ def split_named(cluster: Cluster, bundles: Iterable[str], algorithm: SplitAlgori
             continue
         except Exception as error:
             raise StrategyFailedError("split", algorithm.name, f"fails: {error!r}") from error
-        reason, why = ("Admin", "asked for") if positions else ("no-positions", f"{algorithm.name} finds no place")
+        reason, why = (
+            ("Admin", "asked for")
+            if positions
+            else ("no-positions", f"{algorithm.name} finds no place, {bundle.topics_known}")
+        )
         found.append(SplitPlan(name, positions, reason, why))
     return SplitDecision(cluster, found, None, {})
 

@@ -298,8 +298,7 @@ class _Cycle:
         except Exception as error:
             return "algorithm-failed", f"{self._algorithm.name} fails: {error!r}"
         if not answer:
-            known = f"{len(bundle.topics)} of {0 if bundle.stats is None else bundle.stats.topics} topics are known"
-            return "no-positions", f"{over.why}; {self._algorithm.name} finds no place, {known}"
+            return "no-positions", f"{over.why}; {self._algorithm.name} finds no place, {bundle.topics_known}"
         cuts = fewer(sorted(answer), self._room(bundle.namespace))
         if len(cuts) < len(answer):
             names = children(bundle, cuts)

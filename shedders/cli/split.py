@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from shedders.amounts import count
 from shedders.cli.options import CyclesOption, EveryOption, ProfileOption, SetOption, SnapshotOption, looking, tell
 from shedders.cli.place import known_bundles
 from shedders.cli.source import snapshot_from
+from shedders.cluster import Cluster
 from shedders.dry_run import SplitDecision, run_splits, split_named
 from shedders.moved import EVERY_S
 from shedders.plan_document import SplitPlanDocument, split_cycle
@@ -72,6 +74,16 @@ def _refuse_ignored(cycles: int, every_s: float, flags: Flags) -> None:
             )
 
 
+def _without_topics(cluster: Cluster, algorithm: str, found: Sequence[SplitDecision]) -> Iterator[str]:
+    """Algorithms that go by topics find no place where none is known; the bundles themselves may well be cut."""
+    nowhere = {one.bundle for look in found for one in look.splits if one.reason == "no-positions"}
+    if nowhere and not any(bundle.topics for bundle in cluster.bundles.values()):
+        yield (
+            f"no topic of any bundle is known here; {algorithm} finds no place in {count(len(nowhere), 'bundle')}, and may "
+            "find one on a broker, which knows its topics"
+        )
+
+
 @app.command(PLAN)
 @looking
 def plan(
@@ -99,13 +111,13 @@ def plan(
     chosen = choose(source, "split", name=algorithm, profile=profile, values=flags.own)
     when = part_settings(source, SPLITTING, SplitSettings, profile=profile, values=flags.around[SPLITTING])
     cluster = cluster_of(source)
-    odd = remarks(source, cluster)
     cutter = made("split", chosen.found, chosen.settings)
     if bundles:
         found: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
     else:
         memory = source.memory.parts.get(SPLITTING, {})
         found = list(run_splits(cluster, when, cutter, memory, cycles=cycles, every_s=every))
+    odd = [*remarks(source, cluster), *_without_topics(cluster, chosen.name, found)]
     parts = [split_cycle(number, one) for number, one in enumerate(found, 1)]
     if output is Output.JSON:
         document = SplitPlanDocument(

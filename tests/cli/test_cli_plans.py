@@ -288,6 +288,22 @@ def test_split_plan_of_a_bundle_by_name(run: Run) -> None:
     assert f"{name}  0x00000064  Admin" in result.stdout
 
 
+def test_split_plan_says_where_no_topics_are_known(run: Run) -> None:
+    name = min(cluster(7, SHAPE).bundles)
+    bundles = json.loads(Path("s.json").read_text())["bundles"]
+    bare = changed(bundles={one: {**fields, "topics": []} for one, fields in bundles.items()})
+    plan = ("split", "plan", name, "--algorithm", "topic_count_equally_divide", "--snapshot")
+    said = "no topic of any bundle is known here; topic-count-equally-divide finds no place in 1 bundle"
+    result = run(*plan, bare)
+    assert result.exit_code == 0, result.stderr
+    assert said in result.stderr.replace("\n", " ")
+    assert "topic-count-equally-divide finds no place, 0 of " in result.stdout
+    assert [one for one in json.loads(run(*plan, bare, "--output", "json").stdout)["remarks"] if said in one]
+    assert "no topic of any bundle" not in run(*plan, "s.json").stderr
+    halves = run("split", "plan", name, "--algorithm", "range_equally_divide", "--snapshot", bare)
+    assert "no topic of any bundle" not in halves.stderr, "it needs none"
+
+
 @pytest.mark.parametrize("option", [("--cycles", 3), ("--every", 5), ("--set", "splitting.max_topics=5")])
 def test_no_option_of_split_plan_is_lost_in_silence(option: tuple[Any, ...], run: Run) -> None:
     """A named bundle is cut once, whether it should be split or not."""
