@@ -11,6 +11,7 @@ from loaddata.bundle_load import BundleAverages, MessageAverage
 from shedders.booked_moves import Booked
 from shedders.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
 from shedders.moved import cargo_of
+from shedders.pins import inherited
 from statechannel.core.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def cluster_now(
         bundles[moving.bundle] = replace(bundles[moving.bundle], owner=moving.destination)
     for name in measured.keys() | (known.quotas.keys() & bundles.keys()):
         bundles[name] = _with_figures(bundles[name], measured.get(name), known.quotas.get(name))
-    return Cluster(brokers, bundles, known.policies, known.recent, now_ms, known.safe or why_left_alone(picture))
+    policies = inherited(known.policies, bundles)
+    return Cluster(brokers, bundles, policies, known.recent, now_ms, known.safe or why_left_alone(picture))
 
 
 class _Figures(NamedTuple):

@@ -241,6 +241,13 @@ def test_a_bundle_that_has_not_changed_is_the_same_object() -> None:
     assert (one.bundles[key(1)].owner, two.bundles[key(1)].owner) == ("b1", "b2")
 
 
+def test_the_parts_of_a_pinned_bundle_are_pinned() -> None:
+    parent = f"{key(0).rpartition('/')[0]}/0x00000000_0xffffffff"
+    known = Known(policies=Policies(pins={parent: "b2"}))
+    found = cluster_now(PICTURE._replace(bundles=[bundle(0), bundle(1)]), known, 5)
+    assert found.policies.pins == {parent: "b2", key(0): "b2", key(1): "b2"}
+
+
 def test_policies_moves_and_time_are_handed_on() -> None:
     policies, recent = Policies(pins={"t/n": "b1"}), RecentMoves({key(0): 5.0}, {})
     found = cluster_now(PICTURE, Known(policies=policies, recent=recent), 99)
