@@ -9,8 +9,8 @@ everything goes to whoever was least loaded. Here each such bundle counts
 and at least a thousandth of a broker, so that idle bundles spread, too; one that nobody has measured at most a twentieth, as
 brokers of a small cluster are busy with more than their few bundles.
 
-So does a bundle that came to a broker after its newest report was made, if that has lapsed and the bundle is among the recent moves. What such
-a broker has given away since still counts there: it is taken for busier than it is, until it reports.
+So does a bundle that came to a broker after its newest report was made, if that has lapsed and the bundle is among the recent
+moves. What such a broker has given away since still counts there: it is taken for busier than it is, until it reports.
 """
 
 from __future__ import annotations
