@@ -52,11 +52,17 @@ class LoadSeen(NamedTuple):
 
 
 class TopSeen(NamedTuple):
-    """Heaviest bundles of a broker, the lightest first; the other two as in `LoadSeen`."""
+    """Heaviest bundles of a broker, the lightest first; ages and marks as in `LoadSeen`.
+
+    Attributes:
+        owned_as_of: Offset, by partition of the channel, up to which the report takes changes of ownership in; None where that is
+            not known.
+    """
 
     bundles: Sequence[TopBundle]
     age_s: float
     lapsed: bool
+    owned_as_of: Mapping[int, int] | None = None
 
 
 class LoadService:
@@ -150,7 +156,10 @@ class LoadService:
     def top_bundles(self) -> Mapping[str, TopSeen]:
         """The heaviest bundles of each broker, sorted; empty where this broker does not lead."""
         seen = self._topics.top_bundles.seen(self._clocks.mono_s())
-        return {name: TopSeen(one.report.bundles, one.age_s, one.lapsed) for name, one in seen.items()}
+        return {
+            name: TopSeen(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
+            for name, one in seen.items()
+        }
 
     def position(self, kind: Kind) -> int | None:
         """How far a load topic was read: offset of the newest record taken in, -1: none; None where it is not followed here."""

@@ -165,6 +165,7 @@ class AvgShedder:
         least = min(scores.values())
         best = [name for name, score in scores.items() if score == least]
         why = f"no plan for it; the least loaded of {len(scores)}, with what is on its way, has {least:.3f}"
+        why += known.remark(names)
         return Placed(bundle.name, pick(bundle.name, best), why, best, removed, scores, memory)
 
     def _pairs(self, draft: Draft, names: Sequence[str], hits: Hits) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -14,6 +14,8 @@ from shedders.readings import ReadingSettings, read
 
 NO_DATA = "load-data"
 """Stands where a filter's name does: the broker was not removed by one, but nothing is known of its load."""
+_NAMED = 3
+_NOBODY: Mapping[str, Collection[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +24,25 @@ class Known:
 
     Attributes:
         usages: Weighted maximum of each, as present.
+        lapsed: Those of them whose reports are older than the last change of what they serve. That is the best that is known
+            of them, as what has come since is reckoned with (`shedders.projection`).
     """
 
     loads: Mapping[str, BrokerLoad]
     usages: Mapping[str, float]
     faults: Mapping[str, tuple[str, str]]
+    lapsed: Collection[str] = ()
+
+    def remark(self, names: Sequence[str]) -> str:
+        """What is to be said, behind anything else, of the reports of these brokers; mostly nothing."""
+        old = [name for name in names if name in self.lapsed] if self.lapsed else []
+        if not old:
+            return ""
+        more = f" and {len(old) - _NAMED} more" if len(old) > _NAMED else ""
+        said = f"{', '.join(old[:_NAMED])}{more}"
+        if len(old) == 1:
+            return f"; the report of {said} is from before the last change of what it serves, what came since is added"
+        return f"; the reports of {said} are from before the last change of what they serve, what came since is added"
 
     def judged(self, candidates: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, str]]]:
         """Candidates that can be judged, sorted, and the others with the reason."""
@@ -56,17 +72,24 @@ class Reader:
     def of(self, cluster: Cluster) -> Known:
         """What is known of its brokers."""
         if self._cluster is not cluster:
-            found = read(cluster, self._settings, self._weights)
+            found = read(cluster, self._settings, self._weights, lapsed=True)
             faults = {left.name: (left.reason, left.why) for left in found.left}
-            self._known, self._cluster = Known(found.loads, found.usages, faults), cluster
+            # With `upstream` nobody asks whether a report has lapsed.
+            marked = () if self._settings.upstream else [one for one in found.loads if cluster.brokers[one].load_lapsed]
+            self._known, self._cluster = Known(found.loads, found.usages, faults, frozenset(marked)), cluster
         return self._known
 
 
 class BookedSums:
-    """Sums over the bundles on their way to brokers; what was summed before is not summed again while lists only grow."""
+    """Sums over the bundles on their way to brokers; what was summed before is not summed again while lists only grow.
 
-    def __init__(self, amount: Callable[[str], float]) -> None:
+    Args:
+        counted: By broker, bundles that count there already: they are not added again.
+    """
+
+    def __init__(self, amount: Callable[[str], float], counted: Mapping[str, Collection[str]] = _NOBODY) -> None:
         self._amount = amount
+        self._counted = counted
         self._sums: dict[str, tuple[int, str, float]] = {}
 
     def of(self, broker: str, bundles: Sequence[str]) -> float:
@@ -76,8 +99,10 @@ class BookedSums:
         count, last, total = self._sums.get(broker, (0, "", 0.0))
         if count > len(bundles) or (count and bundles[count - 1] != last):
             count, total = 0, 0.0
+        counted = self._counted.get(broker, ())
         for bundle in bundles[count:]:
-            total += self._amount(bundle)
+            if bundle not in counted:
+                total += self._amount(bundle)
         self._sums[broker] = (len(bundles), bundles[-1], total)
         return total
 

@@ -26,6 +26,7 @@ from shedders.cluster import Bundle, Cluster, IsolationPolicy
 from shedders.filter_rules import incapable, needs, pin_of
 from shedders.isolation import Isolation, Zone
 from shedders.patterns import compiled
+from shedders.pins import split_up
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -81,8 +82,9 @@ def _unreadable(policies: Sequence[IsolationPolicy]) -> Iterator[Contradiction]:
 
 def _unknown(cluster: Cluster) -> Iterator[Contradiction]:
     namespaces = cluster.bundles_in.keys()
+    parents = split_up(cluster.policies, cluster.bundles)
     for name, broker in sorted(cluster.policies.pins.items()):
-        there = name in cluster.bundles or name in namespaces
+        there = name in cluster.bundles or name in namespaces or name in parents
         if not there:
             yield Contradiction("unknown-bundle", (_pin(name, broker),), name, f"`{name}` is not there", False)
         if broker not in cluster.brokers:

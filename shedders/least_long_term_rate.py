@@ -11,7 +11,7 @@ from pydantic import Field
 from shedders.candidates import BookedSums, Known, Reader, blind, nobody, pick
 from shedders.cluster import Bundle, Cluster
 from shedders.plan import Placed
-from shedders.projection import Projection
+from shedders.projection import Projection, came_since
 from shedders.readings import UsageSettings, is_sound
 from shedders.strategy import StrategySettings
 
@@ -38,7 +38,8 @@ class LeastLongTermMessageRate:
 
     with r the weighted maximum of the report, and of what is on its way (`shedders.projection`). If all are overloaded, the
     one with the least r. Brokers of which nothing is known take part only if nothing is known of anybody; then the one with
-    the fewest bundles takes it. Equal ones: whichever the bundle's name hashes to. The bundle's own rate changes nothing.
+    the fewest bundles takes it. A report from before the last change of what its broker serves counts, with what is known to
+    have come since. Equal ones: whichever the bundle's name hashes to. The bundle's own rate changes nothing.
 
     Example (also a test): A has bundles with 300 and 200 messages/s, B with 400 and one with 50 on its way, C with 10 but
     r = 0.9: 500, 450 and infinite, so B. With all at r > 0.85 the one with the least; with `upstream` any of them.
@@ -90,6 +91,7 @@ class LeastLongTermMessageRate:
             lowest = min(usages.values())
             best = [name for name in names if usages[name] == lowest]
             why = f"all are above {limit:.3f}; the least has {lowest:.3f}"
+        why += known.remark(names)
         finite = {name: score for name, score in scores.items() if score < inf}
         return Placed(bundle.name, pick(bundle.name, best), why, best, removed, finite, memory)
 
@@ -101,7 +103,8 @@ class _Rates:
         self._cluster = cluster
         self._least = least
         self._owned: dict[str, float] = {}
-        self._booked = BookedSums(self._rate)
+        # What has arrived is among what a broker has, though its report does not count it yet.
+        self._booked = BookedSums(self._rate, came_since(cluster, known.lapsed))
         self.projection = Projection(cluster, known.loads, known.usages)
 
     def of(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import fsum
 from typing import Any, ClassVar
 
@@ -45,6 +46,7 @@ class LeastResourceUsage:
     to it (`shedders.projection`). One of the preferred brokers takes the bundle, whichever the bundle's name hashes to; if
     there are none, the least loaded does. Brokers of which nothing is known take part only if nothing is known of anybody;
     then the one with the fewest bundles takes it.
+    A report from before the last change of what its broker serves counts, with what is known to have come since.
 
     Example (also a test): x = 0.8, 0.5 and 0.2, mean 0.5, d = 0.1: only 0.2 + 0.1 <= 0.5. With 0.55, 0.5 and 0.45 nobody is
     preferred, and the third takes it; with `upstream` any of the three.
@@ -84,7 +86,8 @@ class LeastResourceUsage:
             self._projection = (cluster, Projection(cluster, known.loads, averages))
         projection = self._projection[1]
         usages = projection.of(names, booked)
-        return choose(bundle, usages, removed, self.settings, memory)
+        placed = choose(bundle, usages, removed, self.settings, memory)
+        return replace(placed, why=placed.why + known.remark(names)) if known.lapsed else placed
 
 
 class ModularLeastResourceUsage:
@@ -134,7 +137,8 @@ class ModularLeastResourceUsage:
         if not names:
             return blind(cluster, bundle, candidates, booked, removed, memory)
         usages = projection.of(names, booked)
-        return choose(bundle, usages, removed, self.settings, memory)
+        placed = choose(bundle, usages, removed, self.settings, memory)
+        return replace(placed, why=placed.why + known.remark(names)) if known.lapsed else placed
 
     def _smooth(
         self, cluster: Cluster, known: Known, memory: Mapping[str, Any]

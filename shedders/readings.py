@@ -113,10 +113,14 @@ def is_sound(average: MessageAverage | BundleStats) -> bool:
     )
 
 
-def read(cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights | None) -> Readings:
+def read(
+    cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights | None, *, lapsed: bool = False
+) -> Readings:
     """Sort out the brokers that can be judged.
 
     Args:
+        lapsed: Reports count that are older than the last change of what their broker owns: for placements, which reckon with
+            what has come since.
         weights: Where usage decides: a broker must have a limit for one of the resources that count.
     """
     loads: dict[str, BrokerLoad] = {}
@@ -124,7 +128,7 @@ def read(cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights |
     left: list[Left] = []
     for name in cluster.broker_names:
         broker = cluster.brokers[name]
-        fault = why_unreadable(broker, settings, weights)
+        fault = why_unreadable(broker, settings, weights, lapsed=lapsed)
         if fault is None and broker.load is not None:
             if weights is not None:
                 usages[name] = usage = broker.load.weighted_max(weights)
@@ -138,9 +142,13 @@ def read(cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights |
 
 
 def why_unreadable(
-    broker: Broker, settings: ReadingSettings, weights: ResourceWeights | None
+    broker: Broker, settings: ReadingSettings, weights: ResourceWeights | None, *, lapsed: bool = False
 ) -> tuple[str, str] | None:
-    """Why a broker's report is not used: a stable word and a sentence; None where it is."""
+    """Why a broker's report is not used: a stable word and a sentence; None where it is.
+
+    Args:
+        lapsed: One that has lapsed is.
+    """
     load = broker.load
     if load is None:
         return "no-load-data", "it has reported no load"
@@ -151,7 +159,7 @@ def why_unreadable(
         return None
     if not broker.load_age_s <= settings.max_age_s:
         return "outdated", f"its report is {seconds(broker.load_age_s)} old, more than {seconds(settings.max_age_s)}"
-    if broker.load_lapsed:
+    if broker.load_lapsed and not lapsed:
         return "lapsed", "its report is older than the last change of ownership of its bundles"
     if weights is not None and not _has_limit(load, weights):
         return "no-limits", "its report has no limit for any resource that counts"

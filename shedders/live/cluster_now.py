@@ -11,6 +11,7 @@ from loaddata.bundle_load import BundleAverages, MessageAverage
 from shedders.booked_moves import Booked
 from shedders.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
 from shedders.moved import cargo_of
+from shedders.pins import inherited
 from statechannel.core.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class TopLike(Protocol):
     @property
     def lapsed(self) -> bool:
         """The broker's bundles have changed since."""
+        ...
+
+    @property
+    def owned_as_of(self) -> Mapping[int, int] | None:
+        """Offset, by partition, up to which it takes changes of ownership in; None where that is not known."""
         ...
 
 
@@ -120,10 +126,10 @@ def cluster_now(
 ) -> Cluster:
     """Put it together.
 
-    What a broker reports of its heaviest bundles are their figures only while it serves them, and only if nothing of what it
-    serves has changed since (the report has not lapsed): else nobody has measured a bundle yet where it is. Then its averages as
-    they were last known are kept, marked as second-hand: placements go by them, nothing is shed by them. Reports of brokers that
-    are not registered count for nothing.
+    What a broker reports of its heaviest bundles are their figures only while it serves them, and of each only if it came there
+    before the report: else nobody has measured it yet where it is. Then its averages as they were last known are kept, marked as
+    second-hand: placements go by them, nothing is shed by them. That other bundles of the broker came or went since (the report
+    has lapsed) changes nothing. Reports of brokers that are not registered count for nothing.
 
     Args:
         now_ms: The log's time, for people.
@@ -136,12 +142,13 @@ def cluster_now(
     kept = kept or Kept()
     kept.update(picture.bundles)
     bundles = dict(kept.bundles)
-    measured = _measured(kept.bundles, brokers, known)
+    measured = _measured(kept, brokers, known)
     for moving in kept.going if arrived else ():
         bundles[moving.bundle] = replace(bundles[moving.bundle], owner=moving.destination)
     for name in measured.keys() | (known.quotas.keys() & bundles.keys()):
         bundles[name] = _with_figures(bundles[name], measured.get(name), known.quotas.get(name))
-    return Cluster(brokers, bundles, known.policies, known.recent, now_ms, known.safe or why_left_alone(picture))
+    policies = inherited(known.policies, bundles)
+    return Cluster(brokers, bundles, policies, known.recent, now_ms, known.safe or why_left_alone(picture))
 
 
 class _Figures(NamedTuple):
@@ -157,7 +164,7 @@ class _Figures(NamedTuple):
     top: TopBundle
 
 
-def _measured(bundles: Mapping[str, Bundle], brokers: Mapping[str, Broker], known: Known) -> dict[str, _Figures]:
+def _measured(kept: Kept, brokers: Mapping[str, Broker], known: Known) -> dict[str, _Figures]:
     """The figures of each bundle: the owner's own where they are current, else the youngest that anybody has told."""
     found: dict[str, _Figures] = {}
     for name in sorted(known.tops.keys() & brokers.keys()):
@@ -165,14 +172,27 @@ def _measured(bundles: Mapping[str, Bundle], brokers: Mapping[str, Broker], know
         if not 0 <= top.age_s <= known.top_ttl_s:
             continue
         for rank, one in enumerate(top.bundles):
-            bundle = bundles.get(one.name)
+            bundle = kept.bundles.get(one.name)
             if bundle is None:
                 continue
-            own = not top.lapsed and bundle.owner == name
+            own = bundle.owner == name and _is_measured_there(kept.seen[one.name], top)
             before = found.get(one.name)
             if before is None or (not before.current and (own or top.age_s < before.age_s)):
                 found[one.name] = _Figures(own, top.age_s, rank, one)
     return found
+
+
+def _is_measured_there(seen: BundleSeen, top: TopLike) -> bool:
+    """Whether its owner's report was made after the bundle came there.
+
+    The record that made a bundle's state tells when it came only of one that is assigned. Of one that is released or split it is
+    a later one: if the report is from before that the whole report has to be current.
+    """
+    if top.owned_as_of is None:
+        return not top.lapsed
+    if seen.offset <= top.owned_as_of.get(seen.partition, -1):
+        return True
+    return seen.state != State.ASSIGNED and not top.lapsed
 
 
 def under_way(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[Booked]:

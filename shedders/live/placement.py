@@ -301,12 +301,14 @@ class LivePlacement:
         self._booked.setdefault(broker, []).append(bundle)
 
     def _keep_bookings(self, cluster: Cluster, now_s: float) -> None:
-        """A placement counts until its broker's report was made after it, or for a while where none comes."""
+        """A placement counts until its broker's report was made after it and has not lapsed, or for a while where none comes."""
         booked: dict[str, list[str]] = {}
         booked_s = self.bounds().booked_s
         for bundle, (broker, placed_s) in list(self._placed.items()):
             seen = cluster.brokers.get(broker)
-            reported = seen is not None and seen.load is not None and now_s - seen.load_age_s >= placed_s
+            # A lapsed report may be younger than the placement and not count it yet: figures take a moment to show it.
+            counts = seen is not None and seen.load is not None and not seen.load_lapsed
+            reported = counts and seen is not None and now_s - seen.load_age_s >= placed_s
             if seen is None or reported or now_s - placed_s > booked_s:
                 del self._placed[bundle]
             else:

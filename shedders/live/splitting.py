@@ -19,6 +19,7 @@ from shedders.dry_run import SplitDecision
 from shedders.live.balancer import forbidden
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, split_record
 from shedders.live.movers import REASON_MAX, carried_out
+from shedders.pins import inherited
 from shedders.split_when import SplitWhen
 from statechannel.core import commands
 from statechannel.core.bundle import topic_hash
@@ -220,7 +221,7 @@ class Splitting:
         if why is not None or hindrance is not None:
             return why or ": ".join(hindrance or ())
         standing, bundle = ports.standing(), Bundle(child)
-        policies = Policies() if standing is None else standing.policies
+        policies = Policies() if standing is None else inherited(standing.policies, [child])
         pin = policies.pins.get(child) or policies.pins.get(bundle.namespace)
         if pin is not None:
             return f"it is pinned to {pin}"

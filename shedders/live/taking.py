@@ -130,7 +130,10 @@ def cluster_taken(gathered: Gathered, remarks: list[str]) -> Cluster:
     )
     known = Known(
         loads={name: LoadSeen(one.report.load, one.age_s, one.lapsed) for name, one in loads.items()},
-        tops={name: TopSeen(one.report.bundles, one.age_s, one.lapsed) for name, one in tops.items()},
+        tops={
+            name: TopSeen(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
+            for name, one in tops.items()
+        },
         top_ttl_s=gathered.top_ttl_s,
         policies=Policies() if standing is None else _readable(standing.policies, remarks),
         domains={} if standing is None else standing.domains,

@@ -11,6 +11,7 @@ from statechannel.cli.channel_view import read_channel
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, print_table
 from statechannel.cli.registry import Registry, read_registry
+from statechannel.cli.remarks import Remarks, remarks
 from statechannel.core.membership import Member
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -23,12 +24,27 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     connection = connect()
     registry = read_registry(connection)
     views = read_channel(connection)
-    found = members(registry, views)
+    said = remarks(connection)
+    found = members(registry, views, said)
     if output is Output.JSON:
         print_json({"brokers": found, "leader": leader_name(registry), "tentative": views.tentative})
         return
+    marked = any(one["remarks"] for one in found)
+    headers = (
+        "broker",
+        "state",
+        "mode",
+        "phase",
+        "takes bundles",
+        "leader",
+        "bundles",
+        "lag",
+        "heard",
+        "software",
+        "URLs",
+    )
     print_table(
-        ("broker", "state", "mode", "phase", "takes bundles", "leader", "bundles", "lag", "heard", "software", "URLs"),
+        (*headers, "remarks") if marked else headers,
         [
             (
                 one["broker"],
@@ -42,6 +58,7 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
                 f"{duration(one['heard_ago_ms'])} ago",
                 one["software"],
                 " ".join(one["urls"].values()),
+                *([one["remarks"]] if marked else []),
             )
             for one in found
         ],
@@ -54,7 +71,7 @@ def leader_name(registry: Registry) -> str | None:
     return None if registry.leader is None else registry.leader.broker
 
 
-def members(registry: Registry, views: LogViews) -> list[dict[str, Any]]:
+def members(registry: Registry, views: LogViews, said: Remarks) -> list[dict[str, Any]]:
     """Every member as the JSON output has it, the lost ones last."""
     load: dict[str, int] = {}
     for key in views.live():
@@ -85,7 +102,7 @@ def members(registry: Registry, views: LogViews) -> list[dict[str, Any]]:
                 "urls": {},
             }
         )
-    return found
+    return [one | {"remarks": said.brokers.get(one["broker"])} for one in found]
 
 
 def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *, leading: bool) -> dict[str, Any]:

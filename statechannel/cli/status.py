@@ -16,6 +16,7 @@ from statechannel.cli.live_log import now_ms
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, print_table, stdout
 from statechannel.cli.registry import Registry, read_registry
+from statechannel.cli.remarks import remarks
 from statechannel.core.inputs import RecordRead
 from statechannel.core.states import State
 from statechannel.core.view import Judgement
@@ -60,7 +61,8 @@ def status(connect: Connect, output: OutputAs = Output.TABLE) -> None:
 
 def _status(connection: Connection, views: LogViews, registry: Registry, times: LogTimes) -> dict[str, Any]:
     at_ms = now_ms()
-    brokers = members(registry, views)
+    said = remarks(connection)
+    brokers = members(registry, views, said)
     paused = [
         {"broker": member.broker, "why": member.info["repair_paused"]}
         for member in registry.members.alive.values()
@@ -93,6 +95,7 @@ def _status(connection: Connection, views: LogViews, registry: Registry, times: 
         "debts": _debts(views, times, at_ms),
         "in_flight": _in_flight(views, times, at_ms),
         "repair_paused": paused,
+        "remarks": list(said.cluster),
         "brokers": brokers,
     }
     return found
@@ -149,6 +152,7 @@ def _show(found: dict[str, Any]) -> None:
     ]
     if found["tentative"]:
         rows.append(("tentative", "yes: the log was cleaned, and no heartbeat vouches for what is left"))
+    rows += [("remark", text) for text in found["remarks"]]
     rows += [(f"repair paused by {one['broker']}", one["why"]) for one in found["repair_paused"]]
     rows += [
         (f"partition {partition}", f"needs format {stop['format']} from offset {stop['offset']} on")
@@ -156,8 +160,10 @@ def _show(found: dict[str, Any]) -> None:
     ]
     print_table(("what", "value"), [(what, str(value)) for what, value in rows])
     stdout().print()
+    headers = ("broker", "state", "mode", "phase", "leader", "bundles", "lag", "heard")
+    marked = any(one["remarks"] for one in found["brokers"])
     print_table(
-        ("broker", "state", "mode", "phase", "leader", "bundles", "lag", "heard"),
+        (*headers, "remarks") if marked else headers,
         [
             (
                 one["broker"],
@@ -168,6 +174,7 @@ def _show(found: dict[str, Any]) -> None:
                 one["bundles"],
                 one["lag_records"],
                 f"{duration(one['heard_ago_ms'])} ago",
+                *([one["remarks"]] if marked else []),
             )
             for one in found["brokers"]
         ],

@@ -205,6 +205,7 @@ class Story:
         self._command("override", "end", "shedding")
         found = until_settled(self.cluster, begun_ms, len(BROKERS))
         n.command(f"{self.name} decisions --moves-only")
+        n.say("says, in short:")
         moves = list(found.moves)
         n.table(
             ("bundle", "from", "to", "result", "why"),

@@ -153,6 +153,9 @@ def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster
     drained = cluster("drain", "b1", "--rate", "20/s", "--why", "new disks")
     assert (drained["result"], drained["left_count"], drained["began_with"]) == ("drained", 0, 12)
     assert drained["moved"] == 12
+    remarks = {one["broker"]: one["remarks"] for one in cluster("brokers")["brokers"]}
+    assert "cordoned" in remarks["b1"], "an operator looks there first"
+    assert remarks["b2"] is None
     owners = cluster.owners()
     assert set(owners) == set(bundles)
     assert set(owners.values()) == {"b2", "b3"}, "both receive, as each is given few ahead of its report"

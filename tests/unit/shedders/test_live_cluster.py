@@ -136,6 +136,41 @@ def test_figures_that_were_not_measured_where_it_is_serve_placements_alone(tops:
     assert found.averages.short.msg_rate_in == 7
 
 
+@pytest.mark.parametrize(
+    ("state", "as_of", "lapsed", "own"),
+    [
+        pytest.param(State.ASSIGNED, {3: 7}, True, True, id="other-bundles-came-or-went"),
+        pytest.param(State.ASSIGNED, {3: 6}, True, False, id="it-came-since"),
+        pytest.param(State.ASSIGNED, {3: 6}, False, False, id="it-came-since-and-nobody-has-marked-the-report-yet"),
+        pytest.param(State.ASSIGNED, {2: 99}, True, False, id="nothing-said-of-its-partition"),
+        pytest.param(State.RELEASING, {3: 7}, True, True, id="released-before-the-report"),
+        pytest.param(State.RELEASING, {3: 6}, True, False, id="released-since-nobody-knows-when-it-came"),
+        pytest.param(State.RELEASING, {3: 6}, False, True, id="released-since-it-was-there"),
+    ],
+)
+def test_a_report_is_judged_for_each_bundle(state: State, as_of: dict[int, int], lapsed: bool, own: bool) -> None:
+    going = "b2" if state == State.RELEASING else None
+    one = bundle(0, state, destination=going)._replace(partition=3, offset=7)
+    known = Known(tops={"b1": top(0, lapsed=lapsed)._replace(owned_as_of=as_of)})
+    for kept in (None, Kept()):
+        found = cluster_now(PICTURE._replace(bundles=[one]), known, 5, kept=kept).bundles[key(0)]
+        assert (found.stats, found.secondhand) == ((stats(), False) if own else (None, True))
+
+
+def test_after_the_first_move_away_the_others_keep_their_figures() -> None:
+    """Of what a drain has not moved yet it must go on to take the heaviest first."""
+    kept, at = Kept(), {0: 5}
+    held = [bundle(number)._replace(partition=0, offset=number) for number in range(3)]
+    tops = {"b1": top(0, 1, 2)._replace(owned_as_of=at)}
+    before = cluster_now(PICTURE._replace(bundles=held), Known(tops=tops), 5, kept=kept)
+    assert [one.stats for one in before.bundles.values()] == [stats()] * 3
+    gone = held[2]._replace(owner="b2", version=6, offset=9)
+    marked = {"b1": tops["b1"]._replace(lapsed=True)}
+    after = cluster_now(PICTURE._replace(bundles=[*held[:2], gone]), Known(tops=marked), 5, kept=kept).bundles
+    assert [after[key(number)].stats for number in range(3)] == [stats(), stats(), None]
+    assert [after[key(number)].secondhand for number in range(3)] == [False, False, True]
+
+
 def test_nobody_who_is_not_registered_says_anything_of_a_bundle() -> None:
     picture = PICTURE._replace(bundles=[bundle(0), bundle(1)])
     known = Known(tops={"b1": top(0, age_s=9), "nobody": top(0, 1, age_s=0, rate=7)})
@@ -217,8 +252,9 @@ def test_what_is_kept_from_cluster_to_cluster_changes_nothing(data: st.DataObjec
                 held[number] = bundle(number, *place)
         if data.draw(st.booleans()):
             picture = PICTURE._replace(bundles=list(held.values()))
+        as_of = data.draw(st.sampled_from([None, {0: 2}, {3: 2}, {0: 5, 3: 5}]))
         tops = {
-            name: top(*numbers, age_s=age_s)
+            name: top(*numbers, age_s=age_s, lapsed=data.draw(st.booleans()))._replace(owned_as_of=as_of)
             for name, numbers, age_s in (
                 ("b1", data.draw(st.lists(st.integers(0, 7), max_size=3)), 5.0),
                 ("b2", data.draw(st.lists(st.integers(0, 7), max_size=3)), 3.0),
@@ -239,6 +275,13 @@ def test_a_bundle_that_has_not_changed_is_the_same_object() -> None:
     two = cluster_now(PICTURE._replace(bundles=[first, moved]), Known(), 5, kept=kept)
     assert two.bundles[key(0)] is one.bundles[key(0)]
     assert (one.bundles[key(1)].owner, two.bundles[key(1)].owner) == ("b1", "b2")
+
+
+def test_the_parts_of_a_pinned_bundle_are_pinned() -> None:
+    parent = f"{key(0).rpartition('/')[0]}/0x00000000_0xffffffff"
+    known = Known(policies=Policies(pins={parent: "b2"}))
+    found = cluster_now(PICTURE._replace(bundles=[bundle(0), bundle(1)]), known, 5)
+    assert found.policies.pins == {parent: "b2", key(0): "b2", key(1): "b2"}
 
 
 def test_policies_moves_and_time_are_handed_on() -> None:

@@ -180,7 +180,7 @@ def live_cluster(topics: Cluster, member: Member, move_memory_s: float = 1_800.0
             for name, one in _followed(topics.loads, decoder(decode_broker_load), changes).seen(50.0).items()
         },
         tops={
-            name: TopSeen(one.report.bundles, one.age_s, one.lapsed)
+            name: TopSeen(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
             for name, one in _followed(topics.tops, decoder(decode_top_bundles), changes).seen(50.0).items()
         },
         policies=standing.policies,

@@ -1,0 +1,27 @@
+"""What policies say of brokers and of the cluster, for `statechannel brokers` and `statechannel status`."""
+
+from __future__ import annotations
+
+from shedders.cli.policy_write import book_of
+from shedders.live.policy_standing import Force
+from statechannel.cli.connection import Connection
+from statechannel.cli.live_log import now_ms
+from statechannel.cli.remarks import Remarks
+
+
+def policies(connection: Connection) -> Remarks:
+    """Cordons by broker; shedding that is off, and overrides in force.
+
+    Raises:
+        StateChannelError: The policies cannot be read.
+    """
+    standing = book_of(connection).at(now_ms())
+    cluster = [*standing.closed, *filter(None, [standing.overfull])]
+    if not standing.shedding_on:
+        cluster.append(standing.shedding_why)
+    overrides = sum(entry.key.override for entry in standing.entries if entry.force is Force.IN_FORCE)
+    if overrides:
+        is_are = "override is" if overrides == 1 else "overrides are"
+        cluster.append(f"{overrides} {is_are} in force (`statechannel override list`)")
+    cordons = standing.policies.cordons
+    return Remarks(cluster, {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())})
