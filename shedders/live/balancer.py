@@ -326,21 +326,7 @@ class Balancer:
         ports = self._ports
         if not ended.done:
             lead.balance.booked.cancel(ended.move.bundle, ended.why)
-        ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
-        ports.write(
-            outcome_record(
-                decision_id,
-                ended.move.bundle,
-                ended.result,
-                ended.why,
-                operation=ended.operation,
-                at_ms=ports.clocks.log_ms(),
-                term=lead.term,
-                leader=ports.channel.identity.broker,
-                took_ms=ended.took_s * 1_000,
-                bounds=self.bounds,
-            )
-        )
+        tell_end(ports, decision_id, ended, lead.term, self.bounds)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
@@ -396,3 +382,22 @@ def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | Non
     if not standing.shedding_on:
         return "shedding-off", standing.shedding_why
     return None
+
+
+def tell_end(ports: Ports, decision_id: str, ended: Ended, term: int, bounds: RecordBounds) -> None:
+    """Count how a move ended, and write it down."""
+    ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
+    ports.write(
+        outcome_record(
+            decision_id,
+            ended.move.bundle,
+            ended.result,
+            ended.why,
+            operation=ended.operation,
+            at_ms=ports.clocks.log_ms(),
+            term=term,
+            leader=ports.channel.identity.broker,
+            took_ms=ended.took_s * 1_000,
+            bounds=bounds,
+        )
+    )

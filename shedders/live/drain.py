@@ -20,7 +20,8 @@ from ulid import ULID
 from shedders.amounts import are, count, were
 from shedders.dry_run import Checked, Decision
 from shedders.errors import StrategyFailedError
-from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, shed_record
+from shedders.live.balancer import tell_end
+from shedders.live.decision_build import Executed, Occasion, RecordBounds, shed_record
 from shedders.live.decision_record import DRAIN
 from shedders.live.drain_limits import Receivers, TokenBucket
 from shedders.live.drain_past import is_drain_id, said_of
@@ -261,21 +262,7 @@ class Drains:
             ended.move.bundle, ports.clocks.mono_s(), done=ended.done, why=f"{ended.result}: {ended.why}"
         )
         running.wake.set()
-        ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
-        ports.write(
-            outcome_record(
-                decision_id,
-                ended.move.bundle,
-                ended.result,
-                ended.why,
-                operation=ended.operation,
-                at_ms=ports.clocks.log_ms(),
-                term=running.term,
-                leader=ports.channel.identity.broker,
-                took_ms=ended.took_s * 1_000,
-                bounds=self.bounds,
-            )
-        )
+        tell_end(ports, decision_id, ended, running.term, self.bounds)
 
     # --- words ------------------------------------------------------------------------------------------------------
 

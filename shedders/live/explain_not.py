@@ -142,6 +142,12 @@ def _sentences(
 
 def _verdict(record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None) -> Verdict:
     word, reason, said = _judge(record, bundle, owner, since_ms)
+    return _said_by(record, word, reason, said, _numbers(record, owner))
+
+
+def _said_by(
+    record: DecisionRecord, word: Because, reason: str | None, said: str, numbers: dict[str, float]
+) -> Verdict:
     return Verdict(
         record.id,
         record.subject,
@@ -153,7 +159,7 @@ def _verdict(record: DecisionRecord, bundle: str, owner: str | None, since_ms: i
         word.value,
         reason,
         said,
-        _numbers(record, owner),
+        numbers,
     )
 
 
@@ -205,19 +211,7 @@ def _split_verdict(record: DecisionRecord, bundle: str) -> Verdict | None:
         word, reason, said = Because.LEFT, left.reason, f"it was not split (`{left.reason}`): {left.why}"
     else:
         return None
-    return Verdict(
-        record.id,
-        record.subject,
-        record.at_ms,
-        record.leader,
-        record.term,
-        record.cycle,
-        record.strategy,
-        word.value,
-        reason,
-        said,
-        {},
-    )
+    return _said_by(record, word, reason, said, {})
 
 
 def _left(record: DecisionRecord, name: str) -> LeftEntry | None:
