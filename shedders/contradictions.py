@@ -23,10 +23,10 @@ from itertools import combinations
 
 from shedders.anti_affinity import group_of
 from shedders.cluster import Bundle, Cluster, IsolationPolicy
-from shedders.filter_rules import incapable, needs, pin_of
+from shedders.filter_rules import incapable, needs
 from shedders.isolation import Isolation, Zone
 from shedders.patterns import compiled
-from shedders.pins import split_up
+from shedders.pins import pin_of, split_up
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,7 +99,7 @@ def _nobody(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
     seen: set[tuple[object, ...]] = set()
     for name in sorted(cluster.bundles):
         bundle = cluster.bundles[name]
-        zone, pin = isolation.zone(bundle.namespace), pin_of(cluster, bundle)
+        zone, pin = isolation.zone(bundle.namespace), pin_of(cluster.policies, bundle)
         # Bundles under the same policies are in the same position.
         key = (id(zone), pin, name if name in cluster.policies.pins else None, needs(bundle))
         if key in seen:
@@ -112,7 +112,7 @@ def _demands(cluster: Cluster, isolation: Isolation, zone: Zone | None, bundle: 
     """Brokers that each policy allows a bundle, by the policy."""
     brokers = cluster.brokers
     found: dict[str, frozenset[str]] = {}
-    pin = pin_of(cluster, bundle)
+    pin = pin_of(cluster.policies, bundle)
     if pin is not None:
         subject = bundle.name if bundle.name in cluster.policies.pins else bundle.namespace
         found[_pin(subject, pin)] = frozenset({pin} & brokers.keys())

@@ -13,6 +13,7 @@ from loaddata.bundle_load import MessageAverage
 from shedders.amounts import BYTES, MESSAGES, rate, seconds
 from shedders.cluster import Bundle, Cluster
 from shedders.leveling import CanTake, Need, Receivers, Weighed, level
+from shedders.pins import pin_of
 from shedders.plan import Label, Left, Move, Plan, Reason
 from shedders.readings import MOST, SheddingSettings, is_sound, may_receive, no_decision, read
 
@@ -206,7 +207,7 @@ class Draft:
     def _may_go(self, bundle: Bundle) -> bool:
         policies, namespace = self.cluster.policies, bundle.namespace
         age_s = self.cluster.recent.bundles.get(bundle.name)
-        pin = (policies.pins.get(bundle.name) or policies.pins.get(namespace)) if policies.pins else None
+        pin = pin_of(policies, bundle)
         if bundle.in_flight:
             self.leave(bundle.name, "in-flight", "it is on its way or being split")
         elif pin is not None:

@@ -61,14 +61,6 @@ class Passed:
     removed: Mapping[str, Removed]
 
 
-def pin_of(cluster: Cluster, bundle: Bundle) -> str | None:
-    """Where a bundle is pinned to: by itself, else by its namespace."""
-    pins = cluster.policies.pins
-    if not pins:
-        return None
-    return pins.get(bundle.name, pins.get(bundle.namespace))
-
-
 def needs(bundle: Bundle) -> tuple[bool, bool]:
     """Whether it needs a broker for persistent topics, and one for non-persistent topics.
 

@@ -40,7 +40,6 @@ from shedders.filter_rules import (
     isolated,
     needs,
     older_versions,
-    pin_of,
     pinned_to,
     summary,
     topics_on,
@@ -48,6 +47,7 @@ from shedders.filter_rules import (
 )
 from shedders.filters_upstream import UpstreamFilters
 from shedders.isolation import Isolation, Zone
+from shedders.pins import pin_of
 
 CanTake = Callable[[Bundle, str], str | None]
 """Why a broker may not take a bundle; None if it may."""
@@ -105,7 +105,7 @@ class Filters:
                 name: ("offered", "it was not offered") for name in self.cluster.broker_names if name not in offered
             }
         base = self._looked_at(bundle, away, shedding=False)
-        pin = pin_of(self.cluster, bundle)
+        pin = pin_of(self.cluster.policies, bundle)
         if pin is not None:
             return pinned_to(pin, self.cluster.broker_names, base)
         compared = {} if self.settings.upstream else self._compared(bundle, base)
@@ -113,7 +113,7 @@ class Filters:
 
     def can_take(self, bundle: Bundle, broker: str) -> str | None:
         """Why a broker may not take a bundle, as `filter: reason`; None if it may."""
-        pin = pin_of(self.cluster, bundle)
+        pin = pin_of(self.cluster.policies, bundle)
         if pin is not None and pin != broker:
             return f"pin: it is pinned to {pin}"
         if broker not in self.cluster.brokers:

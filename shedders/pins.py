@@ -1,15 +1,23 @@
-"""A pin holds for the parts of its bundle, too: whoever pinned it did not know that it would be split."""
+"""Where bundles are pinned to. A pin holds for the parts of its bundle, too: whoever pinned it did not know of the split."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from shedders.cluster import Policies
+from shedders.cluster import Bundle, Policies
 from statechannel.core.bundle import parse_key
 
 _Parent = tuple[int, int, str]
 """Bounds and name of a bundle."""
+
+
+def pin_of(policies: Policies, bundle: Bundle) -> str | None:
+    """Where a bundle is pinned to: by itself, else by its namespace."""
+    pins = policies.pins
+    if not pins:
+        return None
+    return pins.get(bundle.name, pins.get(bundle.namespace))
 
 
 def inherited(policies: Policies, bundles: Collection[str]) -> Policies:

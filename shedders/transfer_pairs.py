@@ -17,6 +17,7 @@ from shedders.amounts import part_of, rate, seconds
 from shedders.anti_affinity import group_of
 from shedders.cluster import Broker, Bundle, Cluster
 from shedders.isolation import Isolation
+from shedders.pins import pin_of
 from shedders.plan import Left
 from shedders.readings import why_unreadable
 
@@ -201,8 +202,7 @@ class Bundles:
         return sorted(found, key=lambda one: (-one.load, one.bundle.name))
 
     def _refusal(self, bundle: Bundle, destination: str) -> tuple[str, str] | None:
-        pins = self._cluster.policies.pins
-        pin = pins.get(bundle.name, pins.get(bundle.namespace))
+        pin = pin_of(self._cluster.policies, bundle)
         if pin is not None and pin != destination:
             return "pinned", f"it is pinned to {pin}"
         try:

@@ -19,7 +19,7 @@ from shedders.dry_run import SplitDecision
 from shedders.live.balancer import forbidden
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, outcome_record, split_record
 from shedders.live.movers import REASON_MAX, carried_out
-from shedders.pins import inherited
+from shedders.pins import inherited, pin_of
 from shedders.split_when import SplitWhen
 from statechannel.core import commands
 from statechannel.core.bundle import topic_hash
@@ -222,7 +222,7 @@ class Splitting:
             return why or ": ".join(hindrance or ())
         standing, bundle = ports.standing(), Bundle(child)
         policies = Policies() if standing is None else inherited(standing.policies, [child])
-        pin = policies.pins.get(child) or policies.pins.get(bundle.namespace)
+        pin = pin_of(policies, bundle)
         if pin is not None:
             return f"it is pinned to {pin}"
         return f"{bundle.namespace} is excluded" if bundle.namespace in policies.excluded else None

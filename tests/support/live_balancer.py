@@ -307,3 +307,23 @@ async def settle() -> None:
     """Let tasks that have something to do do it."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+def four_bundles() -> World:
+    """Three bundles on b1, one on b2; both have reported."""
+    found = World(channel=Channel(bundles={key(0): "b1", key(1): "b1", key(2): "b1", key(3): "b2"}))
+    found.report()
+    return found
+
+
+def plan_once(world: World, *moves: Move) -> None:
+    """These moves in the first decision, nothing after it."""
+    world.plan = lambda cluster, memory: [] if memory.get("decisions") else list(moves)
+
+
+async def is_due(world: World) -> str | None:
+    """Why the balancer would decide now."""
+    try:
+        return await asyncio.wait_for(world.balancer._due(), 0.5)
+    except TimeoutError:
+        return None

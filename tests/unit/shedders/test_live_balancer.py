@@ -23,26 +23,12 @@ from statechannel.core.commands import Done, Rejected
 from statechannel.core.states import State
 from statechannel.runtime.changes import Change, Derived
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
-from tests.support.live_balancer import Channel, World, key, load, move, settle
+from tests.support.live_balancer import World, four_bundles, is_due, key, load, move, plan_once, settle
 
 
 @pytest.fixture
 def world() -> World:
-    found = World(channel=Channel(bundles={key(0): "b1", key(1): "b1", key(2): "b1", key(3): "b2"}))
-    found.report()
-    return found
-
-
-def plan_once(world: World, *moves: Move) -> None:
-    """These moves in the first decision, nothing after it."""
-    world.plan = lambda cluster, memory: [] if memory.get("decisions") else list(moves)
-
-
-async def is_due(world: World) -> str | None:
-    try:
-        return await asyncio.wait_for(world.balancer._due(), 0.5)
-    except TimeoutError:
-        return None
+    return four_bundles()
 
 
 # --- when -----------------------------------------------------------------------------------------------------------

@@ -11,26 +11,12 @@ import structlog
 from shedders.plan import Move
 from statechannel.core.commands import Done
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
-from tests.support.live_balancer import Channel, World, key, move, settle
+from tests.support.live_balancer import Channel, World, four_bundles, is_due, key, move, plan_once, settle
 
 
 @pytest.fixture
 def world() -> World:
-    found = World(channel=Channel(bundles={key(0): "b1", key(1): "b1", key(2): "b1", key(3): "b2"}))
-    found.report()
-    return found
-
-
-def plan_once(world: World, *moves: Move) -> None:
-    """These moves in the first decision, nothing after it."""
-    world.plan = lambda cluster, memory: [] if memory.get("decisions") else list(moves)
-
-
-async def is_due(world: World) -> str | None:
-    try:
-        return await asyncio.wait_for(world.balancer._due(), 0.5)
-    except TimeoutError:
-        return None
+    return four_bundles()
 
 
 async def test_leadership_lost_while_it_decides_leaves_everything_to_the_next_leader(world: World) -> None:
