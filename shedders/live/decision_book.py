@@ -102,26 +102,20 @@ class DecisionBook:
         return Made(decision, entry, self._outcomes.get(decision.id, {}).get(entry.bundle))
 
     def placed(self, bundle: str, by: str, to: Collection[str], since_ms: int, until_ms: int) -> Made | None:
-        """The placement that a broker made for a bundle, the nearest to a moment: records of placements name no operation.
+        """The first placement that a broker made for a bundle in a span of time: records of placements name no operation.
 
         Args:
             by: Broker that placed it.
             to: Brokers that it may have chosen.
             since_ms, until_ms: When it was written down, by the log's time.
         """
-        found = None
         for record in self._decisions.values():
             if record.subject != Subject.PLACE.value or record.leader != by or not since_ms <= record.at_ms <= until_ms:
                 continue
-            found = found or next(
-                (
-                    one
-                    for one in self.made(record)
-                    if isinstance(one.entry, PlacedEntry) and one.entry.bundle == bundle and one.entry.broker in to
-                ),
-                None,
-            )
-        return found
+            for one in self.made(record):
+                if isinstance(one.entry, PlacedEntry) and one.entry.bundle == bundle and one.entry.broker in to:
+                    return one
+        return None
 
     def about(self, bundles: Sequence[str]) -> Iterator[Made]:
         """Everything that was decided about any of these bundles, in log order."""
