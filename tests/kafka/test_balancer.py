@@ -61,7 +61,7 @@ CALM = 4
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[BrokerCluster]:
     flags = [f"extensions.balancer.{name}={value}" for name, value in BALANCER.items()]
-    with broker_cluster(kafka, topic_prefix, tmp_path, flags) as found:
+    with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path, flags)) as found:
         yield found
 
 

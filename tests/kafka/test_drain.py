@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from statechannel.cli.main import app
+from tests.support.broker_cluster import WAIT_S, BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 
 pytestmark = pytest.mark.slow
 
 NAMESPACE = "tenant/ns"
-COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
-WAIT_S = 240.0
 FLAGS = (
-    "membership.interval_s=0.5",
-    "membership.expiry_s=8",
-    "safe_mode.after_s=4",
-    "leader.heartbeat_interval_s=0.3",
-    "kafka.session_timeout_ms=6000",
-    "kafka.command_timeout_s=60",
     "extensions.balancer.source=simulated",
     "extensions.balancer.load.measure_interval_s=0.3",
     "extensions.balancer.load.tick_s=0.1",
@@ -40,57 +29,8 @@ FLAGS = (
 )
 
 
-class Cluster:
-    """A channel of its own, with broker processes."""
-
-    def __init__(self, kafka: Kafka, channel: str, folder: Path) -> None:
-        self.place = ["--bootstrap-servers", kafka.bootstrap_servers, "--channel", channel]
-        self.place += [part for flag in FLAGS for part in ("--set", flag)]
-        self.folder = folder
-        self.brokers: dict[str, subprocess.Popen[bytes]] = {}
-        self.commands: list[subprocess.Popen[str]] = []
-
-    def begin(self, *args: str) -> subprocess.Popen[str]:
-        command = [*COMMAND, *args, *self.place, "--output", "json"]
-        begun = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "300"}
-        )
-        self.commands.append(begun)
-        return begun
-
-    def end(self, begun: subprocess.Popen[str], code: int = 0, timeout_s: float = WAIT_S) -> tuple[Any, str]:
-        out, err = begun.communicate(timeout=timeout_s)
-        assert begun.returncode == code, f"{begun.returncode}\n{out}\n{err}\n{self.logs()}"
-        assert "Traceback" not in err
-        return (json.loads(out) if out else None), err
-
-    def run(self, *args: str, code: int) -> tuple[str, str]:
-        """In this process, which is quicker; only one at a time."""
-        result = CliRunner().invoke(app, [*args, *self.place, "--output", "json"])
-        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}\n{self.logs()}"
-        assert "Traceback" not in result.stderr
-        return result.stdout, result.stderr
-
-    def __call__(self, *args: str, code: int = 0) -> Any:
-        out, _ = self.run(*args, code=code)
-        return json.loads(out) if out else None
-
-    def error(self, *args: str, code: int) -> str:
-        return self.run(*args, code=code)[1]
-
-    def start(self, *names: str) -> None:
-        for name in names:
-            self.spawn(name)
-        self.wait(lambda: {one["broker"] for one in self.alive()} >= set(names))
-
-    def spawn(self, name: str) -> None:
-        command = [*COMMAND, "broker", "run", "--id", name, *self.place]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def kill(self, name: str) -> None:
-        self.brokers[name].kill()
-        self.brokers[name].wait(10)
+class Cluster(BrokerCluster):
+    """Its commands may find a Kafka that is busy with other tests."""
 
     def alive(self) -> list[dict[str, Any]]:
         """Nobody, where a busy Kafka does not say; callers wait for those that they want."""
@@ -98,57 +38,16 @@ class Cluster:
         found = json.loads(result.stdout)["brokers"] if result.exit_code == 0 else []
         return [one for one in found if one["accepting"]]
 
-    def leader(self) -> str:
-        found: list[str] = []
-
-        def known() -> bool:
-            found[:] = [one["broker"] for one in self.alive() if one["leading"]]
-            return len(found) == 1
-
-        self.wait(known)
-        return found[0]
-
-    def create(self, bundles: int, broker: str) -> list[str]:
-        """A namespace whose bundles all come to one broker; nothing keeps them there."""
-        self("policy", "set", "pin", NAMESPACE, broker)
-        self("namespace", "create", NAMESPACE, "--bundles", str(bundles), "--timeout", "60")
-        names = [one["bundle"] for one in self("bundles")["bundles"]]
-        time.sleep(1.0)  # every broker has read of the pin by then
-        for name in names:
-            self("lookup", name, "--timeout", "60")
-        assert set(self.owners().values()) == {broker}
-        self("policy", "delete", "pin", NAMESPACE)
-        return names
-
-    def owners(self) -> dict[str, str | None]:
-        return {one["bundle"]: one["owner"] for one in self("bundles")["bundles"]}
-
-    def wait(self, done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-        ends_s = time.monotonic() + timeout_s
-        while not done():
-            assert time.monotonic() < ends_s, self.logs()
-            time.sleep(0.3)
-
-    def logs(self) -> dict[str, str]:
-        return {path.name: path.read_text()[-3_000:] for path in self.folder.glob("*.log")}
-
 
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(kafka, topic_prefix, tmp_path)
-    made("init")
-    try:
-        yield made
-    finally:
-        for process in [*made.brokers.values(), *made.commands]:
-            if process.poll() is None:
-                process.kill()
-                process.wait(10)
+    with broker_cluster(Cluster(kafka, topic_prefix, tmp_path, FLAGS)) as found:
+        yield found
 
 
 def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster) -> None:
     cluster.start("b1", "b2", "b3")
-    bundles = cluster.create(12, "b1")
+    bundles = cluster.create(NAMESPACE, 12, "b1")
 
     drained = cluster("drain", "b1", "--rate", "20/s", "--why", "new disks")
     assert (drained["result"], drained["left_count"], drained["began_with"]) == ("drained", 0, 12)
@@ -187,7 +86,7 @@ def test_leader_is_killed_in_the_middle_and_the_command_too(cluster: Cluster) ->
     leader = cluster.leader()
     drained = min({"b1", "b2", "b3"} - {leader})
     (third,) = {"b1", "b2", "b3"} - {leader, drained}
-    cluster.create(16, drained)
+    cluster.create(NAMESPACE, 16, drained)
 
     first = cluster.begin("drain", drained, "--rate", "0.2/s")
     cluster.wait(lambda: list(cluster.owners().values()).count(drained) < 16)
@@ -214,7 +113,7 @@ def test_leader_is_killed_in_the_middle_and_the_command_too(cluster: Cluster) ->
 
 def test_what_cannot_be_drained_is_told(cluster: Cluster) -> None:
     cluster.start("b1")
-    cluster.create(4, "b1")
+    cluster.create(NAMESPACE, 4, "b1")
     assert "is the only broker that takes bundles" in cluster.error("drain", "b1", code=3)
     assert "no broker b9 is heard" in cluster.error("drain", "b9", code=5)
     assert cluster("policy", "list")["policies"] == [], "nothing was written"
@@ -239,7 +138,7 @@ def test_what_cannot_be_drained_is_told(cluster: Cluster) -> None:
 
 def test_rolling_restart_goes_on_where_it_stopped(cluster: Cluster) -> None:
     cluster.start("b1", "b2")
-    cluster.create(6, "b1")
+    cluster.create(NAMESPACE, 6, "b1")
     leader = cluster.leader()
     script = cluster.folder / "restart"
     script.write_text(f"#!/bin/sh\ntest -e {cluster.folder}/refuse-$1 && exit 7\ntouch {cluster.folder}/$1.again\n")

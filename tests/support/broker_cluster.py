@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
@@ -42,13 +43,36 @@ class BrokerCluster:
         self.place += [part for flag in self.flags for part in ("--set", flag)]
         self.folder = folder
         self.brokers: dict[str, subprocess.Popen[bytes]] = {}
+        self.commands: list[subprocess.Popen[str]] = []
 
-    def __call__(self, *args: str, code: int = 0) -> Any:
-        """A command, in this process, which is quicker; only one at a time."""
+    def run(self, *args: str, code: int) -> tuple[str, str]:
+        """A command, in this process, which is quicker; only one at a time. Its standard output and error."""
         result = CliRunner().invoke(app, [*args, *self.place, "--output", "json"])
         assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}\n{self.logs()}"
         assert "Traceback" not in result.stderr
-        return json.loads(result.stdout) if result.stdout else None
+        return result.stdout, result.stderr
+
+    def __call__(self, *args: str, code: int = 0) -> Any:
+        out, _ = self.run(*args, code=code)
+        return json.loads(out) if out else None
+
+    def error(self, *args: str, code: int) -> str:
+        return self.run(*args, code=code)[1]
+
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        """A command in a process of its own, to be ended by `end`."""
+        command = [*COMMAND, *args, *self.place, "--output", "json"]
+        begun = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "300"}
+        )
+        self.commands.append(begun)
+        return begun
+
+    def end(self, begun: subprocess.Popen[str], code: int = 0, timeout_s: float = WAIT_S) -> tuple[Any, str]:
+        out, err = begun.communicate(timeout=timeout_s)
+        assert begun.returncode == code, f"{begun.returncode}\n{out}\n{err}\n{self.logs()}"
+        assert "Traceback" not in err
+        return (json.loads(out) if out else None), err
 
     def outside(self, *args: str) -> Any:
         """The same in a process of its own: for tests in whose process something else writes to standard output."""
@@ -59,12 +83,15 @@ class BrokerCluster:
 
     def start(self, *names: str, extra: Sequence[str] = ()) -> None:
         """Start broker processes, and wait until they take bundles."""
-        more = [part for flag in extra for part in ("--set", flag)]
         for name in names:
-            command = [*COMMAND, "broker", "run", "--id", name, *self.place, *more]
-            with (self.folder / f"{name}.log").open("ab") as log:
-                self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log)
+            self.spawn(name, extra)
         self.wait(lambda: {one["broker"] for one in self.alive()} >= set(names))
+
+    def spawn(self, name: str, extra: Sequence[str] = ()) -> None:
+        more = [part for flag in extra for part in ("--set", flag)]
+        command = [*COMMAND, "broker", "run", "--id", name, *self.place, *more]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self, name: str) -> None:
         self.brokers[name].kill()
@@ -112,15 +139,17 @@ class BrokerCluster:
         return {path.name: path.read_text()[-3_000:] for path in self.folder.glob("*.log")}
 
 
+C = TypeVar("C", bound=BrokerCluster)
+
+
 @contextmanager
-def broker_cluster(kafka: Kafka, channel: str, folder: Path, flags: Sequence[str] = ()) -> Iterator[BrokerCluster]:
-    """A cluster without brokers; those that are started are ended with it."""
-    made = BrokerCluster(kafka, channel, folder, flags)
+def broker_cluster(made: C) -> Iterator[C]:
+    """A cluster without brokers; those that are started are ended with it, and so are its commands."""
     made("init")
     try:
         yield made
     finally:
-        for process in made.brokers.values():
+        for process in [*made.brokers.values(), *made.commands]:
             if process.poll() is None:
                 process.kill()
                 process.wait(10)
