@@ -1,0 +1,45 @@
+"""What can go wrong in the Spark jobs: each error says what happened, to what, and what to do next."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from statechannel.errors import StateChannelError
+
+
+class JobExitCode(IntEnum):
+    """Exit codes of the jobs; numbers below 21 mean what they mean for every command (design/cli.md)."""
+
+    KAFKA_AWAY = 10
+    TOPIC_BROKEN = 17
+    NEWER_FORMAT = 18
+    JOB_IN_USE = 21  # another job works on this checkpoint or table
+    TABLE_UNUSABLE = 22
+    SPARK_FAILED = 23  # Spark ended the query; the message says why
+    SPARK_MISSING = 24  # pyspark, its jars or Java are not there
+
+
+class SparkJobError(StateChannelError):
+    """A job cannot go on."""
+
+
+class TableFormatError(SparkJobError):
+    """A folder does not hold what this version writes."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(
+            f"{place} cannot be used: {why}",
+            hint="Name another folder for the table, or bring back what was there.",
+            exit_code=JobExitCode.TABLE_UNUSABLE,
+        )
+
+
+class TableChangedError(SparkJobError):
+    """Two writers are at work on one table."""
+
+    def __init__(self, place: str, sequence: int | None) -> None:
+        super().__init__(
+            f"{place} was changed by somebody else (its newest snapshot is {sequence}): nothing of this batch was published",
+            hint="Only one job may write a table; end the other one, then start this one again.",
+            exit_code=JobExitCode.JOB_IN_USE,
+        )
