@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 def digest(views: Iterable[View]) -> str:
     """SHA-256 over one line per existing key of all the partitions, sorted by the key's bytes."""
-    total = sha256()
     keys = [(key.key, key) for view in views for key in view.existing()]
     keys.sort(key=lambda pair: pair[0])
-    for _, key in keys:
-        total.update(line(key))
+    return digest_of(line(key) for _, key in keys)
+
+
+def digest_of(lines: Iterable[bytes]) -> str:
+    """SHA-256 over lines that are sorted by their keys already."""
+    total = sha256()
+    for one in lines:
+        total.update(one)
     return total.hexdigest()
 
 
