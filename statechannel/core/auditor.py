@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from statechannel.core.digest import digest
-from statechannel.core.joiner import Joiner
+from statechannel.core.part import PartReader
 from statechannel.core.states import State
 from statechannel.core.survey import STRICT, Facts, Stop, has_gaps, join_facts
 from statechannel.core.verdict import REJECTIONS, Verdict
-from statechannel.core.view import Judgement, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from statechannel.core.inputs import RecordRead
-
-    Observer = Callable[[RecordRead, Judgement], None]
+    from statechannel.core.part import Observer, PartitionAudit
+    from statechannel.core.view import View
 
 
 class Moment(Protocol):
@@ -35,22 +34,6 @@ class Moment(Protocol):
     def __call__(self, record: RecordRead) -> bool:
         """Whether the record lies in the prefix; the first that does not ends its partition's."""
         ...
-
-
-@dataclass(slots=True)
-class PartitionAudit:
-    """What was found in one partition.
-
-    Attributes:
-        strict_from: Offset from which records were judged strictly; None if none was.
-        tentative: The partition could only be read leniently: its accepted states may be wrong.
-    """
-
-    view: View
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
-    stop: Stop | None = None
-    tentative: bool = False
-    strict_from: int | None = 0
 
 
 def audit_full(
@@ -85,33 +68,9 @@ def audit_part(
     observe: Observer | None = None,
 ) -> PartitionAudit:
     """Read a partition, or only the records of some of its namespaces, in the order of their offsets."""
-    stop = facts.stop
-    result = PartitionAudit(
-        View(partition, partitions),
-        stop=stop,
-        tentative=facts.tentative,
-        strict_from=None if facts.tentative else facts.lenient_to + 1,
-    )
-    joiner = Joiner(partition, partitions) if facts.tentative or facts.lenient_to >= 0 else None
-    for record in records:
-        if stop is not None and record.offset > stop.offset:
-            break
-        if joiner is not None:
-            if facts.is_lenient(record.offset):
-                joiner.read(record.offset, record.key, record.value)
-                continue
-            result.view = joiner.view()
-            joiner = None
-        judgement = result.view.read(record.offset, record.key, record.value)
-        result.verdicts[judgement.verdict] += 1
-        if observe is not None:
-            observe(record, judgement)
-        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
-            result.stop = Stop(record.offset, judgement.format)
-            break
-    if joiner is not None:
-        result.view = joiner.view()
-    return result
+    part = PartReader(partition, partitions, facts, observe)
+    part.read(records)
+    return part.result()
 
 
 @dataclass(slots=True)
