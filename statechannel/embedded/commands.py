@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from statechannel.embedded.jars import cache_dir
+from statechannel.embedded.pinned import cache_dir
 from statechannel.embedded.java import Java
 
 # A quick start matters more here than peak speed: the simple compiler, the simple collector.
