@@ -106,9 +106,7 @@ def test_own_folder_is_taken_and_never_filled(
     assert calls == []
 
 
-def test_no_client_works_is_one_clear_error(
-    small_list: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_client_works_is_one_clear_error(small_list: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Without mvn on PATH, and with a jgo that finds nothing.
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("jgo.maven.MavenContext.project", lambda *_: (_ for _ in ()).throw(OSError("no route")))
