@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.export_file import ExportFile
-from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.verdict_file import Observe
 from statechannel.core.auditor import audit_full, audit_join
 from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash

@@ -16,10 +16,10 @@ from statechannel.core.survey import STRICT, Facts, Stop, has_gaps, join_facts
 from statechannel.core.verdict import REJECTIONS, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statechannel.core.inputs import RecordRead
-    from statechannel.core.part import Observer, PartitionAudit
+    from statechannel.core.part import JoinObserver, Observer, PartitionAudit
     from statechannel.core.view import View
 
 
@@ -66,9 +66,10 @@ def audit_part(
     records: Iterable[RecordRead],
     facts: Facts,
     observe: Observer | None = None,
+    join_observer: JoinObserver | None = None,
 ) -> PartitionAudit:
     """Read a partition, or only the records of some of its namespaces, in the order of their offsets."""
-    part = PartReader(partition, partitions, facts, observe)
+    part = PartReader(partition, partitions, facts, observe, join_observer)
     part.read(records)
     return part.result()
 
@@ -170,6 +171,8 @@ def audit(
     compaction_lag_ms: int,
     as_of: Moment | None = None,
     observe: Observer | None = None,
+    join_observer: JoinObserver | None = None,
+    each_part: Callable[[PartitionAudit], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Audit a whole log.
 
@@ -178,6 +181,7 @@ def audit(
         read: `full`, `join` or `auto`.
         now_ms: When the log was exported (milliseconds since 1970).
         as_of: True for the records up to the moment asked for; each partition is read up to its first other record.
+        each_part: Told what was found in each partition, in order.
 
     Raises:
         ValueError: `full` was asked for and a partition has gaps.
@@ -194,12 +198,11 @@ def audit(
     mode = "join" if read == "join" or gapped else "full"
     parts = []
     for partition, records in prefixes.items():
+        facts = STRICT
         if partition in gapped:
-            parts.append(
-                audit_join(partition, partitions, records, oldest_kept_ms=now_ms - compaction_lag_ms, observe=observe)
-            )
-        else:
-            parts.append(audit_full(partition, partitions, records, observe))
+            facts = join_facts(records, oldest_kept_ms=now_ms - compaction_lag_ms)
+        parts.append(audit_part(partition, partitions, records, facts, observe, join_observer))
+        each_part(parts[-1])
     total = sum(len(records) for records in by_partition.values())
     found = Findings()
     for part in parts:

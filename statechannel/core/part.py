@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from statechannel.core.inputs import RecordRead
 from statechannel.core.joiner import Joiner
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from statechannel.core.replay import Row
 
     Observer = Callable[[RecordRead, Judgement], None]
-    Taken = Callable[[RecordRead], None]
+
+
+class JoinObserver(Protocol):
+    """Looks on while records are taken leniently."""
+
+    def taken(self, record: RecordRead) -> None:
+        """The joining reader now holds this record for its key."""
+        ...
+
+    def joined(self, view: View) -> None:
+        """This is the view that the joining reader ends with, before anything is judged by it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -46,7 +57,7 @@ class PartReader:
 
     Args:
         observe: Told every record that is judged strictly. Where nobody listens, the bulk is judged without a detour.
-        taken: Told every record that a joining reader holds for its key, as it takes it.
+        join_observer: Told what is taken leniently.
     """
 
     def __init__(
@@ -55,11 +66,11 @@ class PartReader:
         partitions: int,
         facts: Facts,
         observe: Observer | None = None,
-        taken: Taken | None = None,
+        join_observer: JoinObserver | None = None,
     ) -> None:
         self._facts = facts
         self._observe = observe
-        self._taken = taken
+        self._join_observer = join_observer
         self._ended = False
         self._joiner = Joiner(partition, partitions) if facts.tentative or facts.lenient_to >= 0 else None
         self._found = PartitionAudit(
@@ -86,8 +97,7 @@ class PartReader:
     def result(self) -> PartitionAudit:
         """What was found in all that was read."""
         if self._joiner is not None:
-            self._found.view = self._joiner.view()
-            self._joiner = None
+            self._joined(self._joiner)
         self._ended = True
         return self._found
 
@@ -100,20 +110,25 @@ class PartReader:
 
     def _join(self, joiner: Joiner, rows: Iterator[Row]) -> Iterator[Row]:
         """Take in what is to be taken leniently; the rest is passed on."""
-        is_lenient, read, taken = self._facts.is_lenient, joiner.read, self._taken
+        is_lenient, read, observer = self._facts.is_lenient, joiner.read, self._join_observer
         for row in rows:
             _, _, offset, _, key, value = row
             if not is_lenient(offset):
-                self._found.view = joiner.view()
-                self._joiner = None
+                self._joined(joiner)
                 yield row
                 yield from rows
                 return
             read(offset, key, value)
-            if taken is not None and key is not None:
+            if observer is not None and key is not None:
                 held = joiner.held.get(key)
                 if held is not None and held.offset == offset:
-                    taken(RecordRead._make(row))
+                    observer.taken(RecordRead._make(row))
+
+    def _joined(self, joiner: Joiner) -> None:
+        self._found.view = joiner.view()
+        self._joiner = None
+        if self._join_observer is not None:
+            self._join_observer.joined(self._found.view)
 
     def _judge(self, rows: Iterator[Row]) -> None:
         # The view of a joiner is there only when the first record behind it is: it may not be looked at before.

@@ -81,9 +81,7 @@ def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -
     return (taken.position, taken.newer_format) if taken.newer_format else None
 
 
-def _read(
-    view: View, records: Iterable[Row], position: int, end: int, verdicts: Counter[Verdict] | None
-) -> _Taken:
+def _read(view: View, records: Iterable[Row], position: int, end: int, verdicts: Counter[Verdict] | None) -> _Taken:
     accepted = 0
     read, held, open_debts, writers = view.read, view.keys.get, view.ledger.open, view.writers
     place, note = view.place, view.note
