@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup demo test check fix docs simulate bench lock clean
+.PHONY: help setup dev demo test check fix docs simulate bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,9 +28,9 @@ $(VENV)/.stamp-venv:
 	echo "setup: no Python 3.11 or newer found; install one or call make PYTHON=/path/to/python" >&2; \
 	exit 1
 
-$(VENV)/.stamp-packages: requirements-dev.txt | $(VENV)/.stamp-venv
-	@echo "setup: installing the pinned packages (half a minute the first time)"
-	@$(PIP) --require-hashes -r requirements-dev.txt
+$(VENV)/.stamp-packages: requirements.txt requirements-build.txt | $(VENV)/.stamp-venv
+	@echo "setup: installing the pinned packages (some seconds the first time)"
+	@$(PIP) --require-hashes -r requirements.txt -r requirements-build.txt
 	@touch $@
 
 $(VENV)/.stamp-install: pyproject.toml $(VENV)/.stamp-packages
@@ -45,23 +45,32 @@ $(VENV)/.stamp-kafka: statechannel/embedded/jars.sha256 requirements-java.txt $(
 	@$(PY) -m statechannel.embedded.warmup
 	@touch $@
 
+# Spark, and the tools of tests and checks, are half a gigabyte that nobody needs to see the demo.
+$(VENV)/.stamp-dev: requirements-dev.txt spark/jars.sha256 $(VENV)/.stamp-kafka
+	@echo "setup: installing Spark and the tools of tests and checks (one to two minutes the first time)"
+	@$(PIP) --require-hashes -r requirements-dev.txt
+	@$(PY) -m spark.jars
+	@touch $@
+
+dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and checks need
+
 demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all
 	@$(BIN)/statechannel demo $(ARGS)
 
 test: check ## Checks, then every test (ends with pytest's summary line)
 	@$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
-check: setup ## Style, types and layers: the fast part of `make test`
+check: dev ## Style, types and layers: the fast part of `make test`
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-fix: setup ## Format, and mend what ruff can mend
+fix: dev ## Format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: setup ## Make the generated tables of README and design/ anew, and the listing of the public API
+docs: dev ## Make the generated tables of README and design/ anew, and the listing of the public API
 	@$(PY) -m tests.docs.generate
 	@$(PY) -m tests.architecture.public_api
 	@$(PY) -m statechannel.settings.render > design/settings.md
@@ -73,12 +82,13 @@ docs: setup ## Make the generated tables of README and design/ anew, and the lis
 simulate: setup ## Deterministic simulation: make simulate N=20000
 	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)
 
-bench: setup ## The measurements of the documentation, each as a ratio in one run
+bench: dev ## The measurements of the documentation, each as a ratio in one run
 	@$(PY) -m tests.bench $(ARGS)
 
-lock: setup ## Pin requirements*.txt anew from requirements*.in
+lock: dev ## Pin requirements*.txt anew from requirements*.in
 	@$(COMPILE) requirements.in -o requirements.txt
-	@$(COMPILE) -c requirements.txt requirements-dev.in -o requirements-dev.txt
+	@$(COMPILE) -c requirements.txt requirements-build.in -o requirements-build.txt
+	@$(COMPILE) -c requirements.txt -c requirements-build.txt requirements-dev.in -o requirements-dev.txt
 	@$(COMPILE) requirements-java.in -o requirements-java.txt
 
 clean: ## Remove .venv and caches (not the jar cache)

@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from statechannel.embedded.jars import cache_dir
 from statechannel.embedded.java import Java
+from statechannel.embedded.pinned import cache_dir
 
 # A quick start matters more here than peak speed: the simple compiler, the simple collector.
 _FLAGS = (

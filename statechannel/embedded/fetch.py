@@ -16,18 +16,16 @@ from statechannel.embedded.errors import JarsUnavailableError
 
 _MAVEN_TIMEOUT_S = 300.0
 _PARALLEL_DOWNLOADS = 6
-_HINT = (
-    "check the network, then try again; or copy the jars listed in statechannel/embedded/"
-    "jars.sha256 to a folder and name it in STATECHANNEL_KAFKA_JARS"
-)
+HINT = "check the network, then try again"
 
 
-def fetch(coordinates: Sequence[str], scratch: Path) -> dict[str, Path]:
+def fetch(coordinates: Sequence[str], scratch: Path, *, hint: str = HINT) -> dict[str, Path]:
     """Fetch the jars of `group:artifact:version` coordinates.
 
     Args:
         coordinates: Exact coordinates; nothing else is fetched.
         scratch: An empty folder to work in; the jars stay below it.
+        hint: What people can do where nothing can be fetched.
 
     Returns:
         Each jar's path by file name.
@@ -41,7 +39,7 @@ def fetch(coordinates: Sequence[str], scratch: Path) -> dict[str, Path]:
         if not isinstance(outcome, str):
             return {path.name: path for path in outcome}
         failures.append(outcome)
-    raise JarsUnavailableError(f"the jars cannot be fetched: {'; '.join(failures)}", hint=_HINT)
+    raise JarsUnavailableError(f"the jars cannot be fetched: {'; '.join(failures)}", hint=hint)
 
 
 def _fetch_by_maven(coordinates: Sequence[str], scratch: Path) -> list[Path] | str:

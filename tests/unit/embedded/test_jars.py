@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.embedded import JarsUnavailableError, fetch, find_jars, jars, prepare_jars
-from statechannel.embedded.jars import Jar, listed_jars
+from statechannel.embedded import JarsUnavailableError, fetch, find_jars, jars, pinned, prepare_jars
+from statechannel.embedded.jars import KAFKA_JARS
+from statechannel.embedded.pinned import Jar, PinnedJars
 
 CONTENTS = {"org.one:one:1.0": b"first jar", "org.two:two:2.0": b"second jar"}
 
@@ -23,10 +24,10 @@ def small_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         )
         for coordinate, content in CONTENTS.items()
     )
-    monkeypatch.setattr(jars, "listed_jars", lambda: small)
+    monkeypatch.setattr(PinnedJars, "listed", lambda _: small)
     monkeypatch.delenv(jars.JARS_VARIABLE, raising=False)
     cache = tmp_path / "cache"
-    monkeypatch.setenv(jars.CACHE_VARIABLE, str(cache))
+    monkeypatch.setenv(pinned.CACHE_VARIABLE, str(cache))
     return cache
 
 
@@ -41,7 +42,7 @@ def fill(folder: Path, **changed: bytes) -> Path:
 def fake_fetch(monkeypatch: pytest.MonkeyPatch, **changed: bytes) -> list[Sequence[str]]:
     calls: list[Sequence[str]] = []
 
-    def fetched(coordinates: Sequence[str], scratch: Path) -> dict[str, Path]:
+    def fetched(coordinates: Sequence[str], scratch: Path, *, hint: str) -> dict[str, Path]:
         calls.append(coordinates)
         return {path.name: path for path in fill(scratch / "out", **changed).iterdir()}
 
@@ -50,7 +51,7 @@ def fake_fetch(monkeypatch: pytest.MonkeyPatch, **changed: bytes) -> list[Sequen
 
 
 def test_committed_list_is_whole() -> None:
-    listed = listed_jars()
+    listed = KAFKA_JARS.listed()
     assert len(listed) == 46, "45 of Kafka and the binding of its log"
     assert len({jar.name for jar in listed}) == 46
     assert all(len(jar.sha256) == 64 for jar in listed)
@@ -105,13 +106,13 @@ def test_own_folder_is_taken_and_never_filled(
     assert calls == []
 
 
-def test_no_client_works_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_client_works_is_one_clear_error(small_list: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Without mvn on PATH, and with a jgo that finds nothing.
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("jgo.maven.MavenContext.project", lambda *_: (_ for _ in ()).throw(OSError("no route")))
     with pytest.raises(JarsUnavailableError, match="mvn is not on PATH; jgo: no route") as error:
-        fetch.fetch(["org.one:one:1.0"], tmp_path)
-    assert "STATECHANNEL_KAFKA_JARS" in error.value.hint
+        prepare_jars()
+    assert "statechannel/embedded/jars.sha256 to a folder and name it in STATECHANNEL_KAFKA_JARS" in error.value.hint
 
 
 def test_failing_maven_falls_back_to_jgo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

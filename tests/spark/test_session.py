@@ -1,0 +1,48 @@
+"""The session starts with what the jobs rely on, and Python workers find what they need."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark.errors import JobExitCode, SparkJobError
+from spark.session import open_session
+from statechannel.core.bundle import partition_of
+
+pytestmark = pytest.mark.slow
+
+
+def _by_the_core(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        partitions = [partition_of(name.as_py(), 8) for name in batch.column(0)]
+        yield pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=["partition"])
+
+
+def test_a_worker_has_arrow_and_the_core(session):
+    namespaces = [f"tenant/{number}" for number in range(20)]
+    frame = session.createDataFrame([(name,) for name in namespaces], "namespace string")
+    answered = [row.partition for row in frame.mapInArrow(_by_the_core, "partition int").collect()]
+    assert sorted(answered) == sorted(partition_of(name, 8) for name in namespaces)
+
+
+def test_settings(session):
+    assert session.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert session.conf.get("spark.sql.shuffle.partitions") == "2", "what is asked for wins over the default"
+    assert session.sparkContext.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
+    assert session.sparkContext.uiWebUrl is None
+
+
+def test_a_second_opening_gives_the_same_session(session):
+    assert open_session("another").sparkContext is session.sparkContext
+
+
+def test_a_setting_that_spark_refuses_is_one_clear_error(session):
+    with pytest.raises(SparkJobError, match="Spark does not start") as error:
+        open_session("another", conf={"spark.sql.shuffle.partitions": "many"})
+    assert error.value.exit_code == JobExitCode.SPARK_FAILED
+
+
+def test_the_connector_is_there(session):
+    frame = session.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "x")
+    assert {"key", "value", "headers", "offset"} <= set(frame.option("includeHeaders", "true").load().columns)

@@ -1,0 +1,50 @@
+"""Who decides what about a session: correctness, then the user, then the defaults for a small machine."""
+
+from pathlib import Path
+
+import pytest
+
+from spark import session
+from spark.errors import JobExitCode, SparkJobError
+from spark.session import check_installed, settings_for
+
+JARS = (Path("/jars/one.jar"), Path("/jars/two.jar"))
+
+
+def test_defaults_are_those_of_a_small_machine_and_name_no_master():
+    made = settings_for({}, JARS)
+    assert made["spark.driver.memory"] == "1g"
+    assert made["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "-XX:+UseSerialGC" in made["spark.driver.extraJavaOptions"]
+    assert made["spark.jars"] == "file:///jars/one.jar,file:///jars/two.jar"
+    assert "spark.master" not in made
+
+
+def test_what_the_user_says_wins():
+    asked = {"spark.driver.memory": "8g", "spark.driver.extraJavaOptions": "-ea", "spark.ui.enabled": "true"}
+    assert {name: settings_for(asked, JARS)[name] for name in asked} == asked
+
+
+def test_correctness_wins_over_the_user():
+    assert settings_for({"spark.sql.session.timeZone": "Asia/Tokyo"}, JARS)["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_a_cluster_must_be_able_to_reach_the_driver():
+    made = settings_for({"spark.master": "spark://host:7077"}, JARS)
+    assert "spark.driver.bindAddress" not in made
+    assert "spark.driver.host" not in made
+
+
+@pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages"])
+def test_who_brings_jars_gets_no_others(name):
+    assert settings_for({name: "own"}, JARS)[name] == "own"
+    assert {"spark.jars", "spark.jars.packages"} & set(settings_for({name: "own"}, JARS)) == {name}
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch):
+    found = session.util.find_spec
+    monkeypatch.setattr(session.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
+    with pytest.raises(SparkJobError, match="need pyspark, not installed") as error:
+        check_installed()
+    assert error.value.exit_code == JobExitCode.SPARK_MISSING
+    assert "statechannel[spark]" in error.value.hint
