@@ -38,7 +38,9 @@ class Survey(NamedTuple):
 
 def group_of(key: Column) -> Column:
     """The unit of the fold: `tenant/namespace` of keys of a known form; of others anything that is the same for the same key."""
-    return F.coalesce(F.substring_index(key.cast("string"), "/", 2), F.lit(""))
+    text = key.cast("string")
+    # Spark does not look at bytes that it calls a string; a namespace is in ASCII, so the others may have any name.
+    return F.coalesce(F.when(F.is_valid_utf8(text), F.substring_index(text, "/", 2)).otherwise(F.hex(key)), F.lit(""))
 
 
 def may_be_newer() -> Column:
