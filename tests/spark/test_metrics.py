@@ -31,7 +31,9 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
     told, stop = [], threading.Event()
     metrics = JobMetrics("test-job", on_progress=told.append)
     rows = session.readStream.format("text").load(str(tmp_path / "in"))
-    observed = rows.observe("seen", functions.count(functions.lit(1)).alias("rows"), functions.lit("text").alias("no_number"))
+    observed = rows.observe(
+        "seen", functions.count(functions.lit(1)).alias("rows"), functions.lit("text").alias("no_number")
+    )
     work = Work(lambda frame, _: frame.collect(), stop)
     writer = observed.writeStream.foreachBatch(work).option("checkpointLocation", str(tmp_path / "c"))
     with measured(session, metrics, port):
