@@ -34,9 +34,9 @@ def holder(tmp_path):
 
 @pytest.mark.parametrize("name", ["checkpoint", "ta ble"])
 def test_the_second_job_is_told_who_is_first_and_gets_in_when_that_one_is_killed(holder, tmp_path, name):
-    with pytest.raises(JobInUseError, match=rf"{name} is in use by process {holder.pid} on .*\(job other\)") as error:
-        with only_job("mine", [tmp_path / name]):
-            pytest.fail("two jobs on one folder")
+    told = rf"{name} is in use by process {holder.pid} on .*\(job other\)"
+    with pytest.raises(JobInUseError, match=told) as error, only_job("mine", [tmp_path / name]):
+        pytest.fail("two jobs on one folder")
     assert error.value.exit_code == JobExitCode.JOB_IN_USE
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(30)
