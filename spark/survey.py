@@ -77,7 +77,7 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
         .collect()
     )
     doubtful = [row["partition"] for row in found if row["doubtful"]]
-    stops = _stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
+    stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
     seen = {row["partition"]: _seen(row, stops.get(row["partition"]), gaps.get(row["partition"])) for row in found}
@@ -116,7 +116,7 @@ def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None) -> Seen:
     )
 
 
-def _stops(rows: DataFrame) -> dict[int, Stop]:
+def find_stops(rows: DataFrame) -> dict[int, Stop]:
     """The first record of a newer format in each partition that has one."""
     doubtful = rows.where(may_be_newer()).select("partition", "offset", "key", "value")
     found = doubtful.mapInArrow(_newer, _STOPS)

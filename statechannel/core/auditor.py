@@ -193,9 +193,7 @@ def audit(
         for partition, records in prefixes.items()
     }
     gapped = [partition for partition, records in prefixes.items() if has_gaps(records, ends[partition])]
-    if read == "full" and gapped:
-        raise ValueError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
-    mode = "join" if read == "join" or gapped else "full"
+    mode = reading_of(read, gapped)
     parts = []
     for partition, records in prefixes.items():
         facts = STRICT
@@ -208,6 +206,21 @@ def audit(
     for part in parts:
         found.add(findings_of(part))
     return summary(found, digest=digest(part.view for part in parts), records=total, end_offsets=end_offsets, read=mode)
+
+
+def reading_of(read: str, gapped: Sequence[int]) -> str:
+    """How a log is read, for the answer: `full` or `join`.
+
+    Args:
+        read: `full`, `join` or `auto`.
+        gapped: Partitions with gaps.
+
+    Raises:
+        ValueError: `full` was asked for and a partition has gaps.
+    """
+    if read == "full" and gapped:
+        raise ValueError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
+    return "join" if read == "join" or gapped else "full"
 
 
 def prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:

@@ -1,0 +1,71 @@
+"""A question, answered by a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from spark.replay import Log, Replay, Request
+from spark.replay_logs import archive_log, export_log, topic_log
+from statechannel.audit.engine import ArchiveSource, AuditQuestion, AuditResult, ExportSource, Read, Source
+from statechannel.audit.verdict_file import lines_file
+from statechannel.kafka.client_settings import ClientSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def answer_with(session: SparkSession, question: AuditQuestion, options: Mapping[str, str]) -> AuditResult:
+    """Answer a question.
+
+    Args:
+        options: Of the engine: see `spark.audit_engine.answer`.
+
+    Raises:
+        ValueError: A full read was asked for and a partition has gaps.
+        StateChannelError: See there.
+    """
+    with (
+        open_log(session, question.source, options) as log,
+        Replay(
+            session, log, request_of(question), tasks=int(options["tasks"]) if "tasks" in options else None
+        ) as replay,
+    ):
+        result = replay.run()
+        if question.verdicts is not None:
+            with lines_file(question.verdicts) as write:
+                for lines in replay.verdict_lines():
+                    write(lines)
+        return result
+
+
+def request_of(question: AuditQuestion) -> Request:
+    """What of a question concerns the fold."""
+    verdicts = question.verdicts is not None
+    return Request(
+        Read.FULL if verdicts else question.read,
+        question.as_of,
+        question.compaction_lag_ms,
+        question.wants,
+        verdicts=verdicts,
+    )
+
+
+@contextmanager
+def open_log(session: SparkSession, source: Source, options: Mapping[str, str]) -> Iterator[Log]:
+    """The rows of a source."""
+    if isinstance(source, ExportSource):
+        with export_log(session, source.path) as log:
+            yield log
+    elif isinstance(source, ArchiveSource):
+        partitions = options.get("partitions")
+        yield archive_log(
+            session,
+            source.folder,
+            table=options.get("table"),
+            partitions=None if partitions is None else int(partitions),
+        )
+    else:
+        client = ClientSettings(source.bootstrap_servers, source.properties)
+        yield topic_log(session, client, source.topic)
