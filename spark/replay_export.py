@@ -50,7 +50,7 @@ def header_of(path: Path) -> ExportHeader:
 
 def export_rows(session: SparkSession, path: Path, header: ExportHeader) -> DataFrame:
     """The records of the file, and a note of each split."""
-    text = session.read.text(path.resolve().as_uri(), lineSep="\n")
+    text = session.read.text(f"file://{path}", lineSep="\n")
     lines = text.select("value", F.col("_metadata.file_block_start").alias("start"))
     ends = dict(header.end_offsets)
 
