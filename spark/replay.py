@@ -109,6 +109,10 @@ class Replay:
         tasks: Number of parts of the fold; None chooses by the length of the log.
         presorted: Rows are not sorted before the fold: where all runs in one process, they come in the order of the source,
             which is that of the log. The fold sees whether it holds, and if not, they are sorted and folded again.
+
+    Attributes:
+        passes: How often the log was folded.
+        spent_s: Seconds of the Python workers, by what they did.
     """
 
     def __init__(
@@ -136,6 +140,7 @@ class Replay:
         self._gapped: list[int] = []
         self._facts: dict[int, Facts] = {}
         self.passes = 0
+        self.spent_s: Counter[str] = Counter()
 
     def __enter__(self) -> Replay:
         return self
@@ -191,6 +196,7 @@ class Replay:
                     exit_code=JobExitCode.TABLE_UNUSABLE,
                 )
             self._seen[partition].take(body)
+            self.spent_s.update(body["spent_s"])
         self._gapped = [number for number, seen in sorted(self._seen.items()) if self._has_gaps(number, seen)]
         reading_of(self._request.read, self._gapped)
         needed = self._needed()

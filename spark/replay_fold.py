@@ -7,6 +7,7 @@ each other. It hands back findings that add up over tasks (`spark.replay` does t
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
@@ -89,6 +90,7 @@ class _Part:
         self.last = -1
         self.last_inside = -1
         self.in_order = True
+        self.unpacking_s = self.judging_s = 0.0
         self.outside = task.outside.get(partition)
         self.observers = Observers(task.wants)
         facts = task.facts.get(partition, STRICT)
@@ -108,6 +110,7 @@ class _Part:
             return
         self.inside += size
         self.last_inside = int(offsets[size - 1])
+        before_s = time.perf_counter()
         rows = zip(
             repeat(Topic.CHANNEL),
             repeat(self.partition),
@@ -117,7 +120,10 @@ class _Part:
             bytes_of(values),
             strict=False,  # the endless ones end with the others
         )
+        self.unpacking_s += time.perf_counter() - before_s
+        before_s = time.perf_counter()
         self.reader.read(rows)
+        self.judging_s += time.perf_counter() - before_s
 
     def found(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
         part = self.reader.result()
@@ -129,6 +135,7 @@ class _Part:
             "inside": self.inside,
             "last": self.last_inside,
             "in_order": self.in_order,
+            "spent_s": {"unpacking": self.unpacking_s, "judging": self.judging_s},
             "verdicts": {verdict.value: count for verdict, count in findings.verdicts.items()},
             "owners": dict(findings.owners),
             "bundles": findings.bundles,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def answer_with(session: SparkSession, question: AuditQuestion, options: Mapping[str, str]) -> AuditResult:
+def answer_with(
+    session: SparkSession, question: AuditQuestion, options: Mapping[str, str], *, spent: Counter[str] | None = None
+) -> AuditResult:
     """Answer a question.
 
     Args:
         options: Of the engine: see `spark.audit_engine.answer`.
+        spent: Is added to: seconds of the Python workers, by what they did, and `passes` over the log.
 
     Raises:
         ValueError: A full read was asked for and a partition has gaps.
@@ -33,6 +37,8 @@ def answer_with(session: SparkSession, question: AuditQuestion, options: Mapping
         ) as replay,
     ):
         result = replay.run()
+        if spent is not None:
+            spent.update(replay.spent_s, passes=replay.passes)
         if question.verdicts is not None:
             with lines_file(question.verdicts) as write:
                 for lines in replay.verdict_lines():
