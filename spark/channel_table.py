@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark.archive import Archive
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
+from spark.channel_publish import Publish
 from spark.errors import NewerFormatError
 from spark.plan import Place, Reading, Seen, Step, Why, go_on, join, place_fields, read_place, why_join
 from spark.schemas import DIFFERENCE_ROW, FOLD_IN, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
@@ -76,7 +77,7 @@ class ChannelTable:
 
     Args:
         whole_log: Reads partitions from their beginning to these offsets (exclusive).
-        publish: Told the rows of keys that have changed, and of those that are gone, before the pointer moves; may repeat.
+        publish: Called before the pointer moves; what it is told may be told again.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
     """
 
@@ -89,7 +90,7 @@ class ChannelTable:
         *,
         whole_log: Callable[[Mapping[int, int]], DataFrame],
         check: Callable[[Mapping[int, int]], None] = lambda _: None,
-        publish: Callable[[DataFrame, int], None] | None = None,
+        publish: Publish | None = None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._session = session
@@ -160,7 +161,9 @@ class ChannelTable:
             whole.coalesce(2).write.parquet(folder.uri)
             differences = self._differences(folded, steps)
             if self._publish is not None:
-                self._publish(whole, sequence)
+                snapshot = self._snapshot(base)
+                before = None if snapshot is None else snapshot.where(_wanted(steps, found.groups))
+                self._publish(state, before, sequence)
         finally:
             folded.unpersist()
             if older is not None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.errors import NewerFormatError
 from spark.store import SnapshotStore
 from statechannel.core import auditor
 from statechannel.core.inputs import RecordRead
