@@ -11,6 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from spark.schemas import ARCHIVE
 from spark.store import Folder
 
 if TYPE_CHECKING:
@@ -71,16 +75,23 @@ class Archive:
                     removed.append(f"{day}/{name}")
         return removed
 
-    def add(self, rows: DataFrame, sequence: int) -> None:
-        """Write rows, which have a column `dt`, as the batch of this sequence."""
+    def add(self, rows: DataFrame, sequence: int) -> dict[str, int]:
+        """Write rows, which have a column `dt`, as the batch of this sequence.
+
+        Returns:
+            How many have which verdict; "" stands for those without one.
+        """
         scratch = self.root / _SCRATCH
         scratch.remove()
         rows.write.partitionBy("dt").parquet(scratch.uri)
+        written = ds.dataset(scratch.path, ARCHIVE, "parquet", scratch.files).to_table(["verdict"])
         for day in [name for name in scratch.names() if _DAY.fullmatch(name)]:
             target = self.root / day
             target.files.create_dir(target.path, recursive=True)
             (scratch / day).move_to(target / f"batch={sequence:012d}")
         scratch.remove()
+        counted = pc.value_counts(written.column("verdict")).to_pylist()
+        return {one["values"] or "": one["counts"] for one in counted}
 
     def to_compact(self, before: str) -> Iterator[str]:
         """Days before this date (`YYYY-MM-DD`) that consist of more than one batch."""

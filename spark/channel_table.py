@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -23,10 +23,10 @@ from spark.channel_digest import Published, published
 from spark.channel_publish import Publish
 from spark.errors import NewerFormatError
 from spark.plan import Place, Reading, Seen, Step, Why, go_on, join, place_fields, read_place, why_join
-from spark.schemas import DIFFERENCE_ROW, FOLD_IN, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
+from spark.schemas import DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.store import Pointer, SnapshotStore
-from spark.survey import Survey, facts_of_join, group_of, not_below, survey
-from statechannel.core.verdict import Verdict
+from spark.survey import GROUP, Survey, facts_of_join, not_below, survey
+from statechannel.core.bundle import is_namespace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,6 +36,7 @@ _log = structlog.get_logger(__name__)
 _GROUPS_NAMED_MAX = 500
 _ROWS_IN_A_FILE = 1_000_000
 _LATEST_MS = 253_402_300_799_000  # the end of the year 9999
+_DATE = f"date_format(timestamp_millis(greatest(0, least({_LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
 _DIFFERENCES_MAX = 1_000
 FORMAT = 1
 
@@ -206,58 +207,40 @@ class ChannelTable:
         self, base: Pointer | None, steps: Mapping[int, Step], rows: DataFrame, groups: Mapping[int, tuple[str, ...]]
     ) -> DataFrame:
         plans = {number: step.plan for number, step in steps.items()}
-        held_type = _spark_schema(FOLD_IN)["held"].dataType
-        records = rows.select(
-            *RAW.names, "group", F.lit(RECORD_ROW).alias("row"), F.lit(None).cast(held_type).alias("held")
-        )
+        records = rows.selectExpr(*RAW.names, "`group`", f"{RECORD_ROW} as row", f"cast(null as {_HELD_TYPE}) as held")
         held = self._held(base, steps, groups)
         if held is not None:
-            raw = _spark_schema(RAW)
-            records = records.unionByName(
-                held.select(
-                    "partition",
-                    *(F.lit(None).cast(raw[name].dataType).alias(name) for name in RAW.names[1:]),
-                    F.col("namespace").alias("group"),
-                    F.lit(STATE_ROW).alias("row"),
-                    F.struct(*(F.col(name) for name in STATE.names)).alias("held"),
-                )
-            )
+            records = records.unionByName(held.selectExpr(*_HELD_AS_ROWS))
         sorted_rows = records.repartition("partition", "group").sortWithinPartitions(
             "partition", "group", "row", "offset"
         )
-        return sorted_rows.mapInArrow(fold_with(plans), _spark_schema(FOLD_OUT)).persist(StorageLevel.MEMORY_AND_DISK)
+        return sorted_rows.mapInArrow(fold_with(plans), _OUT_TYPE).persist(StorageLevel.MEMORY_AND_DISK)
 
     def _snapshot(self, base: Pointer | None) -> DataFrame | None:
         if base is None:
             return None
-        return self._session.read.schema(_spark_schema(STATE)).parquet(self._store.folder(base.sequence).uri)
+        return self._session.read.schema(_STATE_TYPE).parquet(self._store.folder(base.sequence).uri)
 
     def _held(
         self, base: Pointer | None, steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]
     ) -> DataFrame | None:
         """Rows of the snapshot that the fold goes on from."""
         snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(_wanted(steps, groups) & ~_made_anew(steps))
+        return None if snapshot is None else snapshot.where(f"{_wanted(steps, groups)} and not {_made_anew(steps)}")
 
     def _untouched(
         self, base: Pointer | None, steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]
     ) -> DataFrame | None:
         """Rows of the snapshot that stay as they are."""
         snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(~(_wanted(steps, groups) | _made_anew(steps)))
+        return None if snapshot is None else snapshot.where(f"not ({_wanted(steps, groups)} or {_made_anew(steps)})")
 
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""
-        time_ms = F.greatest(F.lit(0), F.least(F.lit(_LATEST_MS), F.col("timestamp_ms")))
-        dated = records.withColumn("dt", F.date_format(F.timestamp_millis(time_ms), "yyyy-MM-dd"))
+        dated = records.selectExpr("*", _DATE)
         files = 1 + number // _ROWS_IN_A_FILE
         placed = dated.coalesce(1) if files == 1 else dated.repartitionByRange(files, "partition", "offset")
-        counts = Observation("verdicts")
-        names = ["", *(verdict.value for verdict in Verdict)]
-        said = F.coalesce(F.col("verdict"), F.lit(""))
-        observed = placed.observe(counts, *(F.count(F.when(said == name, 1)).alias(f"v:{name}") for name in names))
-        self._archive.add(observed.sortWithinPartitions("partition", "offset"), sequence)
-        return {name.removeprefix("v:"): count for name, count in counts.get.items() if count}
+        return self._archive.add(placed.sortWithinPartitions("partition", "offset"), sequence)
 
     def _differences(self, folded: DataFrame, steps: Mapping[int, Step]) -> list[dict[str, Any]]:
         if not any(step.why is Why.COLD_START for step in steps.values()):
@@ -300,7 +283,7 @@ class ChannelTable:
 
 def with_group(rows: DataFrame) -> DataFrame:
     """Rows of a log with the unit of the fold beside them."""
-    return rows.select(*RAW.names, group_of(F.col("key")).alias("group"))
+    return rows.selectExpr(*RAW.names, f"{GROUP} as `group`")
 
 
 def _places(base: Pointer | None, partitions: int) -> dict[int, Place]:
@@ -313,22 +296,23 @@ def _beside(rows: DataFrame, older: DataFrame, joins: Mapping[int, Why]) -> Data
     return rows.where(~F.col("partition").isin(list(joins))).unionByName(older)
 
 
-def _wanted(steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]) -> Any:
+def _wanted(steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]) -> str:
     """Which rows of the snapshot the fold needs: those of namespaces that have a record, and whole partitions that join."""
-    wanted = F.lit(False)
+    wanted = ["false"]
     for number, step in steps.items():
-        here = F.col("partition") == number
-        names = groups.get(number, ())
+        # Other groups hold no state; and a namespace has no letter that SQL would understand.
+        names = [name for name in groups.get(number, ()) if is_namespace(name)]
+        here = f"partition = {number}"
         if not step.plan.joins and len(names) <= _GROUPS_NAMED_MAX:
-            here = here & F.col("namespace").isin(list(names))
-        wanted = wanted | here
-    return wanted
+            here += f" and namespace in ({', '.join(repr(name) for name in names)})" if names else " and false"
+        wanted.append(f"({here})")
+    return f"({' or '.join(wanted)})"
 
 
-def _made_anew(steps: Mapping[int, Step]) -> Any:
+def _made_anew(steps: Mapping[int, Step]) -> str:
     """Partitions whose view is made anew, and of which nothing before is looked at."""
-    numbers = [number for number, step in steps.items() if step.plan.joins and not step.plan.cold_start]
-    return F.col("partition").isin(numbers) if numbers else F.lit(False)
+    numbers = [str(number) for number, step in steps.items() if step.plan.joins and not step.plan.cold_start]
+    return f"(partition in ({', '.join(numbers)}))" if numbers else "(false)"
 
 
 def _ended(missing: dict[str, Any], partition: int, strict_from: int) -> dict[str, Any]:
@@ -355,3 +339,15 @@ def _tell(steps: Mapping[int, Step]) -> None:
 
 def _spark_schema(schema: Any) -> StructType:
     return from_arrow_schema(schema)
+
+
+_STATE_TYPE = _spark_schema(STATE)
+_OUT_TYPE = _spark_schema(FOLD_OUT)
+_HELD_TYPE = _STATE_TYPE.simpleString()
+_HELD_AS_ROWS = (
+    "partition",
+    *(f"cast(null as {one.dataType.simpleString()}) as `{one.name}`" for one in _spark_schema(RAW).fields[1:]),
+    "namespace as `group`",
+    f"{STATE_ROW} as row",
+    f"struct({', '.join(f'`{name}`' for name in STATE.names)}) as held",
+)
