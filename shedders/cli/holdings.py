@@ -7,10 +7,11 @@ from collections import Counter
 
 from statechannel.cli.connection import Connection
 from statechannel.cli.live_log import describe_topic, now_ms, open_tail
-from statechannel.core.auditor import audit_full, audit_join, has_gaps
+from statechannel.core.auditor import audit_full, audit_join
 from statechannel.core.inputs import Topic
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
+from statechannel.core.survey import has_gaps
 
 _REST = 4.0
 _LEAST_WAIT_S = 0.5

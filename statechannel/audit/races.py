@@ -69,6 +69,6 @@ class LostRaces:
 
 
 def race_counts(races: LostRaces) -> Iterator[dict[str, Any]]:
-    """Rejected proposals by reason, writer and winner, the most frequent first."""
-    for (reason, writer, winner), count in races.counts.most_common():
+    """Rejected proposals by reason, writer and winner, the most frequent first; those as frequent by their names."""
+    for (reason, writer, winner), count in sorted(races.counts.items(), key=lambda one: (-one[1], *map(str, one[0]))):
         yield {"reason": reason.value, "writer": writer, "winner": winner, "count": count}

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from statechannel.audit.export_file import ExportFile
 from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.verdict_file import Observe
-from statechannel.core.auditor import PartitionAudit, audit_full, audit_join, has_gaps
+from statechannel.core.auditor import PartitionAudit, audit_full, audit_join
 from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
+from statechannel.core.survey import has_gaps
 from statechannel.core.view import Judgement
 
 

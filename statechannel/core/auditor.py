@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from statechannel.core import codec
 from statechannel.core.digest import digest
 from statechannel.core.joiner import Joiner
 from statechannel.core.states import State
+from statechannel.core.survey import STRICT, Facts, Stop, has_gaps, join_facts
 from statechannel.core.verdict import REJECTIONS, Verdict
 from statechannel.core.view import Judgement, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statechannel.core.inputs import RecordRead
 
@@ -37,13 +37,6 @@ class Moment(Protocol):
         ...
 
 
-class Stop(NamedTuple):
-    """Where a newer format stopped the reading of a partition."""
-
-    offset: int
-    format: int
-
-
 @dataclass(slots=True)
 class PartitionAudit:
     """What was found in one partition.
@@ -60,142 +53,153 @@ class PartitionAudit:
     strict_from: int | None = 0
 
 
-def has_gaps(records: Sequence[RecordRead], end_offset: int) -> bool:
-    """Whether a partition's records are anything but all the offsets from 0 up to the end offset."""
-    return len(records) != end_offset or (bool(records) and records[-1].offset != end_offset - 1)
-
-
 def audit_full(
     partition: int, partitions: int, records: Iterable[RecordRead], observe: Observer | None = None
 ) -> PartitionAudit:
     """Judge every record from the first on; the log must have no gaps."""
-    result = PartitionAudit(View(partition, partitions))
-    _strictly(result, records, observe)
-    return result
+    return audit_part(partition, partitions, records, STRICT, observe)
 
 
 def audit_join(
     partition: int,
     partitions: int,
-    records: Sequence[RecordRead],
+    records: Iterable[RecordRead],
     *,
     oldest_kept_ms: int,
     observe: Observer | None = None,
 ) -> PartitionAudit:
-    """Read as a joining member would (protocol section 5), with the highest `clean_to` that the log offers.
+    """Read as a joining member would (protocol section 5); the records are gone through twice.
 
     Args:
-        oldest_kept_ms: Records above that point with a time stamp up to this one may have hidden others from the cleaner.
+        oldest_kept_ms: See `join_facts`.
     """
-    records = _until_stop(records)
-    clean_to = highest_clean_to(records)
-    late = [record for record in records if record.offset > clean_to]
-    tentative = clean_to < 0 or any(record.timestamp_ms <= oldest_kept_ms for record in late)
-    joiner = Joiner(partition, partitions)
-    stop = None
-    for record in records:
-        if not tentative and record.offset > clean_to:
-            break
-        joiner.read(record.offset, record.key, record.value)
-        if joiner.stopped:
-            stop = Stop(record.offset, joiner.stopped)
-            break
+    facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+    return audit_part(partition, partitions, records, facts, observe)
+
+
+def audit_part(
+    partition: int,
+    partitions: int,
+    records: Iterable[RecordRead],
+    facts: Facts,
+    observe: Observer | None = None,
+) -> PartitionAudit:
+    """Read a partition, or only the records of some of its namespaces, in the order of their offsets."""
+    stop = facts.stop
     result = PartitionAudit(
-        joiner.view(), stop=stop, tentative=tentative, strict_from=None if tentative else clean_to + 1
+        View(partition, partitions),
+        stop=stop,
+        tentative=facts.tentative,
+        strict_from=None if facts.tentative else facts.lenient_to + 1,
     )
-    if not tentative:
-        _strictly(result, late, observe)
-    return result
-
-
-def _strictly(result: PartitionAudit, records: Iterable[RecordRead], observe: Observer | None) -> None:
-    view = result.view
+    joiner = Joiner(partition, partitions) if facts.tentative or facts.lenient_to >= 0 else None
     for record in records:
-        judgement = view.read(record.offset, record.key, record.value)
+        if stop is not None and record.offset > stop.offset:
+            break
+        if joiner is not None:
+            if facts.is_lenient(record.offset):
+                joiner.read(record.offset, record.key, record.value)
+                continue
+            result.view = joiner.view()
+            joiner = None
+        judgement = result.view.read(record.offset, record.key, record.value)
         result.verdicts[judgement.verdict] += 1
         if observe is not None:
             observe(record, judgement)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             result.stop = Stop(record.offset, judgement.format)
-            return
+            break
+    if joiner is not None:
+        result.view = joiner.view()
+    return result
 
 
-def _until_stop(records: Sequence[RecordRead]) -> Sequence[RecordRead]:
-    """The records up to and with the first of a newer format: nothing behind it is looked at."""
-    for index, record in enumerate(records):
-        if record.value is None or (record.key is not None and record.key.startswith(b"!")):
-            continue
-        if isinstance(codec.load_object(record.value), codec.NewerFormat):
-            return records[: index + 1]
-    return records
+@dataclass(slots=True)
+class Findings:
+    """What an audit's answer is made of: found in one part of a log, and added up over all of them.
+
+    Attributes:
+        owners: Broker to number of bundles that it serves.
+        bundles: Live ones. `namespaces`: Active ones.
+        debts: Partition, key, and what the answer says of it.
+        stops: By partition.
+    """
+
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    owners: Counter[str] = field(default_factory=Counter)
+    bundles: int = 0
+    namespaces: int = 0
+    debts: list[tuple[int, bytes, dict[str, Any]]] = field(default_factory=list)
+    stops: dict[int, Stop] = field(default_factory=dict)
+    tentative: bool = False
+
+    def add(self, other: Findings) -> None:
+        """Take in what was found in another part."""
+        self.verdicts.update(other.verdicts)
+        self.owners.update(other.owners)
+        self.bundles += other.bundles
+        self.namespaces += other.namespaces
+        self.debts += other.debts
+        self.stops |= other.stops
+        self.tentative |= other.tentative
 
 
-def highest_clean_to(records: Iterable[RecordRead]) -> int:
-    """Highest usable `clean_to` of the heartbeats; -1 if there is none."""
-    best = -1
-    for record in records:
-        if record.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(record.value)
-            if heartbeat is not None and best < heartbeat.clean_to < record.offset:
-                best = heartbeat.clean_to
-    return best
+def findings_of(part: PartitionAudit) -> Findings:
+    """What one part adds to the answer."""
+    partition = part.view.partition
+    found = Findings(verdicts=Counter(part.verdicts), debts=[*_debts(partition, part.view)], tentative=part.tentative)
+    for key in part.view.existing():
+        if key.lower < 0:
+            found.namespaces += key.state is State.ACTIVE
+        elif key.state is not State.DELETED:
+            found.bundles += 1
+            if key.owner is not None:
+                found.owners[key.owner] += 1
+    if part.stop is not None:
+        found.stops[partition] = part.stop
+    return found
 
 
-def summary(parts: Sequence[PartitionAudit], *, records: int, end_offsets: dict[int, int], read: str) -> dict[str, Any]:
+def _debts(partition: int, view: View) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+    for key, debt in view.ledger.open.items():
+        yield (
+            partition,
+            key.key,
+            {
+                "key": key.name,
+                "since_offset": debt.since_offset,
+                "newest_offset": debt.newest_offset,
+                "highest_version": debt.highest_version,
+            },
+        )
+
+
+def summary(found: Findings, *, digest: str, records: int, end_offsets: Mapping[int, int], read: str) -> dict[str, Any]:
     """The audit's answer as the record format lists it."""
-    verdicts: Counter[Verdict] = sum((part.verdicts for part in parts), Counter())
-    owners: Counter[str] = Counter()
-    bundles = 0
-    namespaces = 0
-    for part in parts:
-        for key in part.view.existing():
-            if key.lower < 0:
-                namespaces += key.state is State.ACTIVE
-            elif key.state is not State.DELETED:
-                bundles += 1
-                if key.owner is not None:
-                    owners[key.owner] += 1
+    verdicts = found.verdicts
     answer: dict[str, Any] = {
-        "digest": digest(part.view for part in parts),
+        "digest": digest,
         "records": records,
         "accepted": verdicts[Verdict.ACCEPTED],
         "duplicates": verdicts[Verdict.DUPLICATE],
         "rejected": {reason.value: verdicts[reason] for reason in REJECTIONS if verdicts[reason]},
         "asserts": {"equal": verdicts[Verdict.ASSERT_EQUAL], "stale": verdicts[Verdict.ASSERT_STALE]},
         "purged": verdicts[Verdict.PURGED],
-        "debts": debts(parts),
-        "namespaces": namespaces,
-        "bundles": bundles,
-        "owners": dict(sorted(owners.items())),
+        "debts": [debt for _, _, debt in sorted(found.debts, key=lambda one: one[:2])],
+        "namespaces": found.namespaces,
+        "bundles": found.bundles,
+        "owners": dict(sorted(found.owners.items())),
         "read": read,
         "end_offsets": {str(partition): end for partition, end in sorted(end_offsets.items())},
     }
-    if any(part.tentative for part in parts):
+    if found.tentative:
         answer["tentative"] = True
-    stopped = {
-        str(part.view.partition): {"offset": part.stop.offset, "format": part.stop.format}
-        for part in parts
-        if part.stop is not None
-    }
-    if stopped:
-        answer["stopped"] = stopped
+    if found.stops:
+        answer["stopped"] = {
+            str(partition): {"offset": stop.offset, "format": stop.format}
+            for partition, stop in sorted(found.stops.items())
+        }
     return answer
-
-
-def debts(parts: Sequence[PartitionAudit]) -> list[dict[str, Any]]:
-    """Open debts by partition and key."""
-    found = []
-    for part in sorted(parts, key=lambda part: part.view.partition):
-        for key, debt in sorted(part.view.ledger.open.items(), key=lambda pair: pair[0].key):
-            found.append(
-                {
-                    "key": key.name,
-                    "since_offset": debt.since_offset,
-                    "newest_offset": debt.newest_offset,
-                    "highest_version": debt.highest_version,
-                }
-            )
-    return found
 
 
 def audit(
@@ -238,7 +242,10 @@ def audit(
         else:
             parts.append(audit_full(partition, partitions, records, observe))
     total = sum(len(records) for records in by_partition.values())
-    return summary(parts, records=total, end_offsets=end_offsets, read=mode)
+    found = Findings()
+    for part in parts:
+        found.add(findings_of(part))
+    return summary(found, digest=digest(part.view for part in parts), records=total, end_offsets=end_offsets, read=mode)
 
 
 def prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:
