@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.archive import Archive
+from spark.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
 from spark.channel_publish import Publish
 from spark.errors import NewerFormatError
 from spark.plan import Place, Reading, Seen, Step, Why, go_on, join, place_fields, read_place, why_join
-from spark.schemas import DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
+from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.store import Pointer, SnapshotStore
 from spark.survey import GROUP, Survey, facts_of_join, not_below, survey
 from statechannel.core.bundle import is_namespace
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _GROUPS_NAMED_MAX = 500
-_ROWS_IN_A_FILE = 1_000_000
-_LATEST_MS = 253_402_300_799_000  # the end of the year 9999
-_DATE = f"date_format(timestamp_millis(greatest(0, least({_LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
+_DATE = f"date_format(timestamp_millis(greatest(0, least({LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
 _DIFFERENCES_MAX = 1_000
 FORMAT = 1
 
@@ -79,6 +77,7 @@ class ChannelTable:
     Args:
         whole_log: Reads partitions from their beginning to these offsets (exclusive).
         publish: Called before the pointer moves; what it is told may be told again.
+        compacts: Put the batches of days that are over into one.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
     """
 
@@ -92,6 +91,7 @@ class ChannelTable:
         whole_log: Callable[[Mapping[int, int]], DataFrame],
         check: Callable[[Mapping[int, int]], None] = lambda _: None,
         publish: Publish | None = None,
+        compacts: bool = True,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._session = session
@@ -102,6 +102,8 @@ class ChannelTable:
         self._check = check
         self._publish = publish
         self._wall_ms = wall_ms
+        self._compacts = compacts
+        self._compacted_before = ""
         self._clean = False
 
     def places(self) -> dict[int, Place]:
@@ -131,11 +133,23 @@ class ChannelTable:
         finally:
             rows.unpersist()
         self._clean = True
+        self.compact()
         stopped = {number: step.stop for number, step in self.places().items() if step.stop is not None}
         if stopped:
             number, stop = min(stopped.items())
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
         return outcome
+
+    def compact(self) -> None:
+        """Put the batches of each day that is over in all partitions into one."""
+        newest = [place.newest_ms for place in self.places().values() if place.position]
+        today = day_of(min(newest, default=0))
+        if not self._compacts or today == self._compacted_before:
+            return
+        for day in self._archive.to_compact(today):
+            count = self._archive.compact(self._session, day, _spark_schema(ARCHIVE))
+            _log.info("compacted a day of the archive", day=day, batches=count)
+        self._compacted_before = today
 
     def _recover(self, base: Pointer | None) -> None:
         if self._clean:
@@ -238,7 +252,7 @@ class ChannelTable:
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""
         dated = records.selectExpr("*", _DATE)
-        files = 1 + number // _ROWS_IN_A_FILE
+        files = 1 + number // ROWS_IN_A_FILE
         placed = dated.coalesce(1) if files == 1 else dated.repartitionByRange(files, "partition", "offset")
         return self._archive.add(placed.sortWithinPartitions("partition", "offset"), sequence)
 
