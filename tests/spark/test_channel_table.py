@@ -92,3 +92,19 @@ def test_days_that_are_over_become_one_batch(session: SparkSession, tmp_path: Pa
     rows = archived(tmp_path)
     assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
     assert len(rows) == count
+
+
+def test_a_table_that_is_older_than_its_checkpoint_misses_nothing(session: SparkSession, tmp_path: Path) -> None:
+    log = loggen.generate(2, KNOBS["junky"])
+    topic = LogTopic(session, len(log.end_offsets))
+    topic.records = in_arrival_order(log, 2)
+    first, _, third, last = pieces(topic.records, [len(topic.records) * part // 4 for part in (1, 2, 3)])
+    table = table_on(topic, tmp_path)
+    for piece in (first, third, last):
+        table.process(frame_of(session, piece))
+    digest, verdicts = audited(topic.records, log.end_offsets)
+    pointer = SnapshotStore(str(tmp_path / "view")).latest()
+    assert pointer is not None
+    assert pointer.meta["digest"] == digest
+    assert pointer.meta["incomplete"] == []
+    assert {(row["partition"], row["offset"]): row["verdict"] for row in archived(tmp_path)} == verdicts
