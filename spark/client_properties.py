@@ -1,7 +1,7 @@
 """How Spark's Kafka client, which is Java's, reaches the Kafka that the settings describe in librdkafka's words. Pure.
 
-One place says how Kafka is reached, for every command and for the jobs. What has no counterpart here (tuning of librdkafka) is left out;
-what has another name is translated; anything else of the Java client comes with `--kafka-option`.
+One place says how Kafka is reached, for every command and for the jobs. What has another name is translated, what has no
+counterpart (tuning of librdkafka) is left out; anything else of the Java client comes with `--kafka-option`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,9 +42,7 @@ class LogTopic:
 
     def whole(self, ends: Mapping[int, int]) -> DataFrame:
         """As the job reads it for a join."""
-        return frame_of(
-            self.session, [r for r in self.records if r.partition in ends and r.offset < ends[r.partition]]
-        )
+        return frame_of(self.session, [r for r in self.records if r.partition in ends and r.offset < ends[r.partition]])
 
 
 def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:
@@ -70,4 +69,4 @@ def archived(folder: Path) -> list[dict[str, Any]]:
 def pieces(records: Sequence[RecordRead], cuts: Sequence[int]) -> list[list[RecordRead]]:
     """A log in batches that end at these places."""
     bounds = [0, *sorted(cuts), len(records)]
-    return [list(records[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [list(records[a:b]) for a, b in pairwise(bounds)]
