@@ -23,7 +23,7 @@ from statechannel.audit.engine import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OPTIONS = ("tasks", "table", "partitions")
+_OPTIONS = ("tasks", "partitions")
 _WHOLE = 1_000
 
 
@@ -31,7 +31,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     """Answer by a Spark session of this process, which is made if there is none.
 
     The question's options are settings of Spark (`spark.master`, ...) and of this engine: `tasks`, the number of parts of the
-    fold; `table` and `partitions`, where an archive is read.
+    fold; `partitions`, those of the channel, where an archive is read that has no view beside it.
 
     Raises:
         AuditQuestionError: The log cannot answer what was asked.

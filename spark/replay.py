@@ -32,7 +32,7 @@ from spark.replay_fold import (
     work_of,
 )
 from spark.replay_named import named
-from spark.replay_survey import Survey, survey
+from spark.replay_survey import Survey, below, survey
 from statechannel.audit.as_of import AsOf, Cut
 from statechannel.audit.engine import AuditResult, GapCount, Read, Wants
 from statechannel.audit.moves import MoveCause, move_fields
@@ -44,7 +44,7 @@ from statechannel.core.survey import STRICT, Facts, Stop
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _FOUND = "kind string, partition int, offset long, key binary, content binary"
 _OFFSETS_OF_A_TASK = 100_000
@@ -259,14 +259,8 @@ class Replay:
     def _records(self) -> DataFrame:
         return self._log.rows.where(F.col("partition") != NOTE_PARTITION)
 
-    def _is_inside(self) -> Column:
-        found = F.lit(True)
-        for partition, first in self._outside.items():
-            found = F.when(F.col("partition") == partition, F.col("offset") < first).otherwise(found)
-        return found
-
     def _inside(self) -> DataFrame:
-        return self._records().where(self._is_inside()) if self._outside else self._records()
+        return self._records().where(below(self._outside))
 
     def _parted(self) -> DataFrame:
         """The rows, those of a namespace in one task, in the order of their offsets."""
@@ -277,7 +271,7 @@ class Replay:
             names.append("timestamp_ms")
         if self._outside:
             # What lies outside is only counted.
-            inside = self._is_inside() | (F.col("partition") == NOTE_PARTITION)
+            inside = F.expr(below(self._outside))
             rows = rows.select(*names, *(F.when(inside, F.col(name)).alias(name) for name in ("key", "value")))
         else:
             rows = rows.select(*names, "key", "value")

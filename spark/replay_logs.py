@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.archive import Archive
 from spark.client_properties import kafka_options
-from spark.errors import JobExitCode, SparkJobError, TableFormatError
+from spark.errors import JobExitCode, SparkJobError
 from spark.replay import Log
 from spark.replay_export import check_notes, export_rows, header_of
-from spark.store import SnapshotStore
+from spark.replay_survey import below
+from spark.schemas import ARCHIVE
+from spark.store import Folder, SnapshotStore
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.topic_bounds import BoundsAsker
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 _PLAIN_NAME = re.compile(r"(?![._])[A-Za-z0-9_.=+@-]+", re.ASCII)
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_.=+@/-]+", re.ASCII)
+_COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
 _PROBED_OFFSETS = 20_000
 _READS_A_CORE = 4
 _OFFSETS_OF_A_READ = 50_000
@@ -76,12 +80,16 @@ def topic_log(
     topic: str,
     *,
     properties: Mapping[str, str] | None = None,
+    start: Callable[[int], int | None] = lambda _: None,
+    until: Callable[[int], int | None] = lambda _: None,
     timeout_s: float = 20.0,
 ) -> Log:
-    """A topic from its beginning to where it ends now.
+    """A topic from its beginning to where it ends now, or a range of it.
 
     Args:
         properties: Properties of the Java client, which win over the translated ones.
+        start: First offset of a partition; what lies before is missing, as if it had been cleaned away. None: its beginning.
+        until: Offset after the last one. None: its end.
 
     Raises:
         TopicMissingError: It does not exist.
@@ -93,81 +101,91 @@ def topic_log(
             hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
         )
     asked = BoundsAsker(client, timeout_s=timeout_s).ask((topic, number) for number in range(found.partitions))
-    bounds = {number: one for (_, number), one in sorted(asked.items())}
-    ends = {number: one.high for number, one in bounds.items()}
+    ends, starts = {}, {}
+    for (_, number), bounds in sorted(asked.items()):
+        end, first = until(number), start(number)
+        ends[number] = bounds.high if end is None else min(end, bounds.high)
+        starts[number] = min(ends[number], bounds.low if first is None else max(first, bounds.low))
     options = kafka_options(client, properties, read_text=lambda name: Path(name).read_text(encoding="utf-8"))
-    length = sum(one.high - one.low for one in bounds.values())
+    length = sum(ends.values()) - sum(starts.values())
     cores = session.sparkContext.defaultParallelism
     reads = max(found.partitions, min(_READS_A_CORE * cores, length // _OFFSETS_OF_A_READ))
-    rows = topic_rows(session, options | {"minPartitions": str(reads)}, topic, ends)
-    gapped = any(one.low > 0 for one in bounds.values())
+    rows = topic_rows(session, options | {"minPartitions": str(reads)}, topic, starts, ends)
+    gapped = any(starts.values())
     if not gapped and length > _PROBED_OFFSETS:
         # The cleaner begins with what is oldest: where nothing is missing there, it has most likely not been at work.
         head = {number: min(end, _PROBED_OFFSETS) for number, end in ends.items()}
-        gapped = topic_rows(session, options, topic, head).count() < sum(head.values())
+        gapped = topic_rows(session, options, topic, starts, head).count() < sum(head.values())
     return Log(f"the topic {topic}", rows, ends, wall_ms, likely_gapped=gapped)
 
 
-def topic_rows(session: SparkSession, options: Mapping[str, str], topic: str, ends: Mapping[int, int]) -> DataFrame:
-    """Records of a topic from its beginning to these offsets, exclusive."""
-    earliest = {topic: {str(number): -2 for number in ends}}
-    until = {topic: {str(number): end for number, end in ends.items()}}
+def topic_rows(
+    session: SparkSession,
+    options: Mapping[str, str],
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+) -> DataFrame:
+    """Records of a topic between these offsets, the second ones exclusive."""
     reader = session.read.format("kafka").options(**options)
     reader = reader.option("assign", orjson.dumps({topic: sorted(ends)}).decode())
-    reader = reader.option("startingOffsets", orjson.dumps(earliest).decode())
-    reader = reader.option("endingOffsets", orjson.dumps(until).decode())
+    reader = reader.option("startingOffsets", _places(topic, starts)).option("endingOffsets", _places(topic, ends))
     time_ms = F.unix_millis("timestamp").alias("timestamp_ms")
     return reader.load().select("partition", "offset", time_ms, "key", "value")
 
 
-def archive_log(session: SparkSession, folder: str, *, table: str | None, partitions: int | None) -> Log:
+def _places(topic: str, offsets: Mapping[int, int]) -> str:
+    return orjson.dumps({topic: {str(number): offset for number, offset in offsets.items()}}).decode()
+
+
+_VIEW, _ARCHIVE = "view", "archive"
+"""Folders of a table that the job table-view keeps."""
+
+
+def archive_log(session: SparkSession, folder: str, *, partitions: int | None = None) -> Log:
     """An archive.
 
     Args:
-        table: The table-view that was published with the archive: it says how many partitions the channel has, and which of the
-            archive's batches count.
-        partitions: Of the channel, where there is no table.
+        folder: Of the job table-view; the view beside the archive says how many partitions the channel has, and which of the
+            archive's batches count. Or that of an archive alone.
+        partitions: Of the channel, where there is no view.
 
     Raises:
-        SparkJobError: Neither is given, or the folder holds no archive.
+        SparkJobError: The folder holds no archive, or nobody says how many partitions the channel has.
     """
-    archive = Archive(folder)
-    rows = archive_rows(session, archive)
-    positions: dict[int, int] = {}
-    if table is not None:
-        pointer = SnapshotStore(table).latest()
-        if pointer is None:
-            raise TableFormatError(table, "it has no snapshot yet")
+    pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
+    rows = stored_rows(session, folder)
+    now_ms = wall_ms
+    if pointer is not None:
+        written_at_ms = int(pointer.meta["written_at_ms"])
+        now_ms = lambda: written_at_ms  # noqa: E731 - all of it was read before
         positions = {int(number): place["position"] for number, place in pointer.meta["partitions"].items()}
-        below = F.lit(False)
-        for number, position in positions.items():
-            below = F.when(F.col("partition") == number, F.col("offset") < position).otherwise(below)
-        rows = rows.where(below)
+        rows = rows.where(below(positions, otherwise=False))
     elif partitions is not None:
-        found = rows.groupBy("partition").agg(F.max("offset").alias("last")).collect()
-        positions = dict.fromkeys(range(partitions), 0) | {row["partition"]: row["last"] + 1 for row in found}
+        last = rows.groupBy("partition").agg(F.max("offset").alias("last")).collect()
+        positions = dict.fromkeys(range(partitions), 0) | {row["partition"]: row["last"] + 1 for row in last}
     else:
         raise SparkJobError(
-            f"how many partitions the channel has does not stand in the archive {folder}",
-            hint="Name the table-view that was written with it (table=DIR), or give their number (partitions=N).",
-            exit_code=2,
+            f"{folder} does not say how many partitions the channel has: no view was published beside the archive",
+            hint="Name the folder that the job table-view writes to, or give their number.",
+            exit_code=JobExitCode.TABLE_UNUSABLE,
         )
-    return Log(
-        f"the archive {folder}", rows.select("partition", "offset", "timestamp_ms", "key", "value"), positions, wall_ms
-    )
+    return Log(f"the archive {folder}", rows.select(*_COLUMNS), positions, now_ms)
 
 
-def archive_rows(session: SparkSession, archive: Archive) -> DataFrame:
-    """All rows of an archive's batches, with what it says of them.
+def stored_rows(session: SparkSession, folder: str) -> DataFrame:
+    """All rows of an archive, with what it says of them.
 
     Raises:
         SparkJobError: There is none.
     """
-    folders = [(archive.root / day / name).uri for day in archive.days() for _, _, name in archive.batches(day)]
-    if not folders:
+    archive = Archive((Folder(folder) / _ARCHIVE).uri)
+    if not archive.days():
+        archive = Archive(folder)
+    if not archive.days():
         raise SparkJobError(
             f"{archive.root.uri} holds no archive",
-            hint="Name the folder that the job table-view was given as --archive.",
+            hint="Name the folder that the job table-view writes to.",
             exit_code=JobExitCode.TABLE_UNUSABLE,
         )
-    return session.read.parquet(*folders)
+    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.uri)

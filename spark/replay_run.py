@@ -66,12 +66,7 @@ def open_log(session: SparkSession, source: Source, options: Mapping[str, str]) 
             yield log
     elif isinstance(source, ArchiveSource):
         partitions = options.get("partitions")
-        yield archive_log(
-            session,
-            source.folder,
-            table=options.get("table"),
-            partitions=None if partitions is None else int(partitions),
-        )
+        yield archive_log(session, source.folder, partitions=None if partitions is None else int(partitions))
     else:
         client = ClientSettings(source.bootstrap_servers, source.properties)
         yield topic_log(session, client, source.topic)

@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from spark.replay_fold import bytes_of
-from spark.survey import find_stops, may_be_newer
+from spark.survey import MAY_BE_NEWER, find_stops
 from statechannel.core.codec import HEARTBEAT_KEY
 from statechannel.core.survey import Facts, Stop, usable_clean_to, vouched
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _NONE_MS = 2**63 - 1
 
@@ -71,19 +71,20 @@ def survey(rows: DataFrame) -> Survey:
         .agg(
             F.count("*").alias("records"),
             F.max("offset").alias("last"),
-            F.sum(may_be_newer().cast("int")).alias("doubtful"),
+            F.expr(f"count_if({MAY_BE_NEWER})").alias("doubtful"),
         )
         .collect()
     )
     doubtful = [row["partition"] for row in counted if row["doubtful"]]
     stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
-    up_to_stop = rows.where(_up_to({number: stop.offset for number, stop in stops.items()}))
+    up_to_stop = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
     told = up_to_stop.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select("partition", "offset", "key", "value")
     vouching = told.mapInArrow(_vouching, "partition int, clean_to long").groupBy("partition")
     clean_to = {
         row["partition"]: row["clean_to"] for row in vouching.agg(F.max("clean_to").alias("clean_to")).collect()
     }
-    above = up_to_stop.where(~_up_to(clean_to, otherwise=False)).groupBy("partition")
+    vouched_for = below({number: offset + 1 for number, offset in clean_to.items()}, otherwise=False)
+    above = up_to_stop.where(f"not {vouched_for}").groupBy("partition")
     oldest = {row["partition"]: row["oldest"] for row in above.agg(F.min("timestamp_ms").alias("oldest")).collect()}
     return Survey(
         {
@@ -100,12 +101,11 @@ def survey(rows: DataFrame) -> Survey:
     )
 
 
-def _up_to(last: Mapping[int, int], *, otherwise: bool = True) -> Column:
-    """Rows up to an offset of each partition; of those that are not named all, or none."""
-    found = F.lit(otherwise)
-    for partition, offset in last.items():
-        found = F.when(F.col("partition") == partition, F.col("offset") <= offset).otherwise(found)
-    return found
+def below(limits: Mapping[int, int], *, otherwise: bool = True) -> str:
+    """Condition of rows below an offset of their partition; of partitions that are not named all, or none."""
+    rest = str(otherwise).lower()
+    whens = " ".join(f"when {partition} then offset < {limit}" for partition, limit in sorted(limits.items()))
+    return f"(case partition {whens} else {rest} end)" if whens else rest
 
 
 def _vouching(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
