@@ -3,61 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import orjson
 import pytest
 
 from spark.replay_run import answer_with
 from statechannel.audit import local
 from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Read, Wants
+from statechannel.audit.engine import AuditQuestion, ExportSource, Read, Wants
 from statechannel.audit.errors import ExportFileError
 from statechannel.core.bundle import parse_key
+from tests.spark.asking import ALL, check, no_bar
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, seeds
 
 EXAMPLES = Path(__file__).parents[1] / "golden" / "channel-record"
 EXPECTED = json.loads((EXAMPLES / "expected.json").read_text())
-ALL = Wants(gaps=True, gap_count=True, races=True, owned=True, moves=True, cuts=True)
-
-
-@contextmanager
-def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
-
-
-def as_json(result: AuditResult) -> bytes:
-    return orjson.dumps(asdict(result), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2, default=list)
-
-
-def check(session: Any, question: AuditQuestion, folder: Path) -> str:
-    """Ask both; how the log was read."""
-    told = []
-    for name, engine in (
-        ("local", lambda asked: local.answer(asked, progress=no_bar)),
-        ("spark", lambda asked: answer_with(session, asked, {"tasks": "3"})),
-    ):
-        out = folder / f"{name}.jsonl"
-        out.unlink(missing_ok=True)
-        mine = replace(question, verdicts=out) if question.verdicts is not None else question
-        try:
-            result = as_json(engine(mine))
-        except Exception as error:
-            cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
-            result = f"{type(cause).__name__}: {cause}".encode()
-        told.append((result, out.read_bytes() if out.exists() else None))
-    assert told[0][0].decode() == told[1][0].decode()
-    assert told[0] == told[1]
-    if not told[0][0].startswith(b"{"):
-        return "refused"
-    answer = orjson.loads(told[0][0])["answer"]
-    return "stopped" if "stopped" in answer else "tentative" if "tentative" in answer else str(answer["read"])
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if "-1" in name or "-3" in name])
