@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _PLAIN_NAME = re.compile(r"(?![._])[A-Za-z0-9_.=+@-]+", re.ASCII)
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_.=+@/-]+", re.ASCII)
 _COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
+# Spark asks Kafka for little at a time, and waits for it each time.
+_FETCHING = {"kafka.max.partition.fetch.bytes": str(8 << 20), "kafka.max.poll.records": "5000"}
 _PROBED_OFFSETS = 20_000
 _READS_A_CORE = 4
 _OFFSETS_OF_A_READ = 50_000
@@ -106,7 +108,9 @@ def topic_log(
         end, first = until(number), start(number)
         ends[number] = bounds.high if end is None else min(end, bounds.high)
         starts[number] = min(ends[number], bounds.low if first is None else max(first, bounds.low))
-    options = kafka_options(client, properties, read_text=lambda name: Path(name).read_text(encoding="utf-8"))
+    options = _FETCHING | kafka_options(
+        client, properties, read_text=lambda name: Path(name).read_text(encoding="utf-8")
+    )
     length = sum(ends.values()) - sum(starts.values())
     cores = session.sparkContext.defaultParallelism
     reads = max(found.partitions, min(_READS_A_CORE * cores, length // _OFFSETS_OF_A_READ))

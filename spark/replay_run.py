@@ -7,8 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from spark.replay import Log, Replay, Request
 from spark.replay_logs import archive_log, export_log, topic_log
+from spark.running import failure_of
 from statechannel.audit.engine import ArchiveSource, AuditQuestion, AuditResult, ExportSource, Read, Source
 from statechannel.audit.verdict_file import lines_file
 from statechannel.kafka.client_settings import ClientSettings
@@ -56,6 +60,19 @@ def request_of(question: AuditQuestion) -> Request:
         question.wants,
         verdicts=verdicts,
     )
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Errors of Spark, told as errors of a job.
+
+    Raises:
+        SparkJobError: With the cause, and the exit code that there is for it.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise failure_of(error) from error
 
 
 @contextmanager

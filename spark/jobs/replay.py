@@ -145,14 +145,7 @@ def replay(
     finally:
         session.stop()
     print_json(found)
-    if found.get("compared", {}).get("differing"):
-        first = found["compared"]["first"]
-        raise CommandError(
-            f"the archive differs in {found['compared']['differing']} verdicts, first at offset {first['offset']} of partition "
-            f"{first['partition']}: it holds {first['stored']}, the replay says {first['verdict']}",
-            hint="Either the archive was changed, or it was written by another version; --out has all verdicts.",
-            code=ExitCode.FAILED,
-        )
+    refuse_differences(found)
 
 
 def run(
@@ -171,6 +164,7 @@ def run(
     from spark.replay import Replay, Request  # noqa: PLC0415
     from spark.replay_fold import VERDICT  # noqa: PLC0415
     from spark.replay_logs import stored_rows  # noqa: PLC0415
+    from spark.replay_run import spark_errors  # noqa: PLC0415
     from spark.replay_verdicts import compared, verdicts_of, write_verdicts  # noqa: PLC0415
 
     request = Request(
@@ -196,6 +190,24 @@ def run(
         if wanted.out is not None:
             write_verdicts(verdicts, wanted.out, result.answer["records"])
     return found
+
+
+def refuse_differences(found: dict[str, Any]) -> None:
+    """See that the archive holds the verdicts that were recomputed.
+
+    Raises:
+        CommandError: It does not; names the first that differs.
+    """
+    told = found.get("compared")
+    if told is None or not told["differing"]:
+        return
+    first = told["first"]
+    raise CommandError(
+        f"the archive differs in {told['differing']} verdicts, first at offset {first['offset']} of partition "
+        f"{first['partition']}: it holds {first['stored']}, the replay says {first['verdict']}",
+        hint="Either the archive was changed, or it was written by another version; --out has all verdicts.",
+        code=ExitCode.FAILED,
+    )
 
 
 def _fields(result: AuditResult) -> dict[str, Any]:
