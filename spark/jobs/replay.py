@@ -175,6 +175,7 @@ def run(
         verdicts=wanted.out is not None or wanted.compares,
     )
     with (
+        spark_errors(),
         batch_progress("replaying", session),
         opened() as log,
         Replay(session, log, request, tasks=wanted.tasks) as replayed,

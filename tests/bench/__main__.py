@@ -17,9 +17,20 @@ from tests.bench.measure import ROOT, Figure, machine, save
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm, shedding; default: all"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="replay, handoff, memory, storm, shedding; default: all of these. Besides: spark",
     )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
+    parser.add_argument(
+        "--spark-records",
+        type=int,
+        nargs="+",
+        default=[1_000_000, 10_000_000],
+        metavar="N",
+        help="lengths of the logs that Spark reads",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
@@ -36,8 +47,9 @@ def main() -> None:
         "shedding": shedding.run,
     }
     figures: list[Figure] = []
+    # Spark takes minutes and is an extra: only where it is named.
     for name in given.names or known:
-        figures += known[name]()
+        figures += spark_figures(given.spark_records) if name == "spark" else known[name]()
         save(given.output, figures)
     strategies = [figure for figure in figures if figure.name.startswith("shedding.")]
     others = [figure for figure in figures if not figure.name.startswith("shedding.")]
@@ -45,6 +57,12 @@ def main() -> None:
         show(others)
     if strategies:
         Console(width=130).print(shedding.table(strategies))
+
+
+def spark_figures(sizes: Sequence[int]) -> list[Figure]:
+    from tests.bench import spark_replay  # noqa: PLC0415
+
+    return spark_replay.run(sizes)
 
 
 def show(figures: Sequence[Figure]) -> None:
