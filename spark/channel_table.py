@@ -21,11 +21,11 @@ from spark.archive import Archive
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
 from spark.channel_publish import Publish
-from spark.errors import NewerFormatError
-from spark.plan import Place, Reading, Seen, Step, Why, go_on, join, place_fields, read_place, why_join
+from spark.errors import NewerFormatError, TopicBrokenError
+from spark.plan import Place, Reading, Seen, Step, Whole, Why, go_on, join, place_fields, read_place, why_join
 from spark.schemas import DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.store import Pointer, SnapshotStore
-from spark.survey import GROUP, Survey, facts_of_join, not_below, survey
+from spark.survey import GROUP, Survey, newest_old, not_below, survey
 from statechannel.core.bundle import is_namespace
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class ChannelTable:
 
     def places(self) -> dict[int, Place]:
         """Where the reading of each partition stands."""
-        return _places(self._store.latest(), self._log.partitions)
+        return self._places(self._store.latest())
 
     def process(self, batch: DataFrame) -> Outcome:
         """Take in the rows of a batch (columns of `schemas.RAW`); those that are known already are dropped.
@@ -115,8 +115,9 @@ class ChannelTable:
             NewerFormatError: A record of a newer format stops a partition; all before it is published.
             TableChangedError: Somebody else writes this table.
         """
+        begun_ms = self._wall_ms()
         base = self._store.latest()
-        places = _places(base, self._log.partitions)
+        places = self._places(base)
         self._recover(base)
         positions = {number: place.position for number, place in places.items()}
         self._check(positions)
@@ -127,11 +128,12 @@ class ChannelTable:
             if not found.seen:
                 self._clean = True
                 return Outcome(None if base is None else base.sequence)
-            outcome = self._take(base, places, rows, found)
+            outcome = self._take(base, places, rows, found, begun_ms)
         finally:
             rows.unpersist()
         self._clean = True
-        stopped = {number: step.stop for number, step in self.places().items() if step.stop is not None}
+        after = self.places()
+        stopped = {number: stop for number in found.seen if (stop := after[number].stop) is not None}
         if stopped:
             number, stop = min(stopped.items())
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
@@ -144,15 +146,31 @@ class ChannelTable:
         if removed:
             _log.warning("removed what an unfinished batch had left", folders=removed)
 
-    def _take(self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey) -> Outcome:
+    def _places(self, base: Pointer | None) -> dict[int, Place]:
+        numbers = range(self._log.partitions)
+        if base is None:
+            return {number: Place() for number in numbers}
+        told, topic_id = base.meta["partitions"], base.meta["topic_id"]
+        if topic_id != self._log.topic_id or set(told) != {str(number) for number in numbers}:
+            raise TopicBrokenError(
+                f"{self._store.root.uri} was made from the topic {base.meta['topic']} with the id {topic_id} and {len(told)} "
+                f"partitions; {self._log.topic} has the id {self._log.topic_id} and {self._log.partitions} partitions",
+                hint="It is another channel, or the topic was made anew: start the job with other folders for table and "
+                "checkpoint.",
+            )
+        return {number: read_place(told[str(number)]) for number in numbers}
+
+    def _take(
+        self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey, begun_ms: int
+    ) -> Outcome:
         joins = {n: why for n, seen in found.seen.items() if (why := why_join(places[n], seen)) is not None}
-        older, steps = self._join(places, found.seen, joins)
+        older, steps = self._join(places, rows, found.seen, joins, begun_ms)
         for number, seen in found.seen.items():
             if number not in steps:
                 steps[number] = go_on(self._log.partitions, places[number], seen)
         _tell(steps)
         sequence, folder = self._store.begin(base)
-        folded = self._fold(base, steps, rows if older is None else _beside(rows, older, joins), found.groups)
+        folded = self._fold(base, steps, rows if older is None else rows.unionByName(older), found.groups)
         try:
             number = sum(seen.records for seen in found.seen.values())
             verdicts = self._archive_rows(folded.where(F.col("row") == RECORD_ROW).select("record.*"), number, sequence)
@@ -183,22 +201,35 @@ class ChannelTable:
         )
 
     def _join(
-        self, places: Mapping[int, Place], seen: Mapping[int, Seen], joins: Mapping[int, Why]
+        self,
+        places: Mapping[int, Place],
+        rows: DataFrame,
+        seen: Mapping[int, Seen],
+        joins: Mapping[int, Why],
+        begun_ms: int,
     ) -> tuple[DataFrame | None, dict[int, Step]]:
-        """Read the whole log of the partitions that join, once, and settle how."""
+        """Read what lies before the batch in the partitions that join, once, and settle how they are read."""
         if not joins:
             return None, {}
-        ends = {number: seen[number].last + 1 for number in joins}
+        # Only that: what the batch holds may have been cleaned away by now, and is archived all the same.
+        ends = {number: seen[number].first for number in joins}
         older = with_group(self._whole_log(ends)).persist(StorageLevel.MEMORY_AND_DISK)
-        begun_ms = self._wall_ms()
-        all_seen = survey(older, {}).seen
+        log = older.unionByName(rows.where(F.col("partition").isin(list(joins))))
+        all_seen = survey(log, {}).seen
         # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
-        now_ms = max(self._wall_ms(), *(one.newest_ms for one in all_seen.values()))
-        facts = facts_of_join(older, all_seen, oldest_kept_ms=now_ms - self._log.compaction_lag_ms)
-        if now_ms - begun_ms > self._log.compaction_lag_ms // 2:
-            facts = {number: one._replace(tentative=True) for number, one in facts.items()}
+        now_ms = self._wall_ms()
+        late = now_ms - begun_ms > self._log.compaction_lag_ms // 2
+        newest_ms = max(now_ms, *(one.newest_ms for one in all_seen.values()))
+        old = newest_old(log, all_seen, oldest_kept_ms=newest_ms - self._log.compaction_lag_ms)
         steps = {
-            number: join(self._log.partitions, number, places[number], seen[number], facts[number], why)
+            number: join(
+                self._log.partitions,
+                number,
+                places[number],
+                seen[number],
+                Whole(all_seen[number], old[number], late),
+                why,
+            )
             for number, why in joins.items()
         }
         return older, steps
@@ -284,16 +315,6 @@ class ChannelTable:
 def with_group(rows: DataFrame) -> DataFrame:
     """Rows of a log with the unit of the fold beside them."""
     return rows.selectExpr(*RAW.names, f"{GROUP} as `group`")
-
-
-def _places(base: Pointer | None, partitions: int) -> dict[int, Place]:
-    told = {} if base is None else base.meta["partitions"]
-    return {number: read_place(told[str(number)]) if str(number) in told else Place() for number in range(partitions)}
-
-
-def _beside(rows: DataFrame, older: DataFrame, joins: Mapping[int, Why]) -> DataFrame:
-    """The partitions that join from the beginning, the others from their positions."""
-    return rows.where(~F.col("partition").isin(list(joins))).unionByName(older)
 
 
 def _wanted(steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]) -> str:

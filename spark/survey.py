@@ -15,11 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from spark.plan import Mark, Seen, Vouching
 from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
 from statechannel.core.cold_start import decode_mark
-from statechannel.core.survey import Facts, Stop, newer_format, vouched
+from statechannel.core.survey import Stop, newer_format
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
+_LAST = 2**63 - 1
 _STOPS = "partition int, offset long, format long"
 _STOPS_ARROW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("format", pa.int64())])
 
@@ -67,16 +68,25 @@ _LOOK = (
 def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
     """Look through rows whose offsets are unique; they are gone through once, and again only where something is found.
 
+    What lies behind a newer format is not looked at: it is read again when its stop is.
+
     Args:
         positions: Offset that the first row of each partition should have.
     """
-    found = rows.groupBy("partition").agg(*map(F.expr, _LOOK)).collect()
+    found = _look(rows)
     doubtful = [row["partition"] for row in found if row["doubtful"]]
     stops = _stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
+    if stops:
+        rows = rows.where(f"offset <= {_by_partition({n: stop.offset for n, stop in stops.items()}, _LAST)}")
+        found = _look(rows)
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
     seen = {row["partition"]: _seen(row, stops.get(row["partition"]), gaps.get(row["partition"])) for row in found}
     return Survey(seen, {row["partition"]: tuple(row["groups"]) for row in found})
+
+
+def _look(rows: DataFrame) -> list[Row]:
+    return rows.groupBy("partition").agg(*map(F.expr, _LOOK)).collect()
 
 
 def _has_gap(row: Row, position: int) -> bool:
@@ -86,8 +96,6 @@ def _has_gap(row: Row, position: int) -> bool:
 def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None) -> Seen:
     heartbeats, marks = [], []
     for offset, key, value in sorted(row["told"], key=lambda one: one[0]):
-        if stop is not None and offset > stop.offset:
-            break
         if bytes(key) == HEARTBEAT_KEY:
             heartbeat = decode_heartbeat(None if value is None else bytes(value))
             if heartbeat is not None:
@@ -148,9 +156,9 @@ def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[
     return {row["partition"]: (row["last"]["offset"], row["last"]["timestamp_ms"]) for row in behind}
 
 
-def _by_partition(values: Mapping[int, int]) -> str:
+def _by_partition(values: Mapping[int, int], other: int = 0) -> str:
     whens = " ".join(f"when {partition} then {value}" for partition, value in sorted(values.items()))
-    return f"case partition {whens} else 0 end" if whens else "0"
+    return f"case partition {whens} else {other} end" if whens else str(other)
 
 
 def not_below(positions: Mapping[int, int]) -> str:
@@ -158,28 +166,11 @@ def not_below(positions: Mapping[int, int]) -> str:
     return f"offset >= {_by_partition(positions)}"
 
 
-def facts_of_join(rows: DataFrame, seen: Mapping[int, Seen], *, oldest_kept_ms: int) -> dict[int, Facts]:
-    """How partitions are read whose whole log lies in `rows`: as joining members read them.
-
-    Args:
-        oldest_kept_ms: Records behind the one vouched for with a time up to this one may have hidden others from the cleaner.
-    """
+def newest_old(rows: DataFrame, seen: Mapping[int, Seen], *, oldest_kept_ms: int) -> dict[int, int]:
+    """Offset of the last record of each partition, up to its stop, whose log time is not behind this one; -1 if none is."""
     old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms)
-    if any(one.stop is not None for one in seen.values()):
-        last = {number: one.last if one.stop is None else one.stop.offset for number, one in seen.items()}
-        old = old.where(f"offset <= {_by_partition(last)}")
-    newest = {
-        row["partition"]: row["newest"]
-        for row in old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()
-    }
-    return {number: _facts(one, newest.get(number, -1)) for number, one in seen.items()}
-
-
-def _facts(seen: Seen, newest_old: int) -> Facts:
-    clean_to = max((one.clean_to for one in seen.heartbeats if one.clean_to < one.offset), default=-1)
-    without_gaps = seen.gap_end < 0
-    facts = vouched(clean_to, -1 if without_gaps else newest_old, seen.stop)
-    if any(mark.offset > clean_to for mark in seen.marks):
-        # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
-        return facts._replace(tentative=True)
-    return facts
+    stops = {number: one.last for number, one in seen.items() if one.stop is not None}
+    if stops:
+        old = old.where(f"offset <= {_by_partition(stops, _LAST)}")
+    newest = old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()
+    return dict.fromkeys(seen, -1) | {row["partition"]: row["newest"] for row in newest}
