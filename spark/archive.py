@@ -62,11 +62,8 @@ class Archive:
         """
         removed = []
         for day in [name for name in (self.root / _OLD).names() if _DAY.fullmatch(name)]:
-            if (self.root / day).exists():
-                (self.root / _OLD / day).remove()
-            else:
-                (self.root / _OLD / day).move_to(self.root / day)
-        for name in (_SCRATCH, _COMPACTING):
+            self._bring_back(day)
+        for name in (_SCRATCH, _COMPACTING, _OLD):
             (self.root / name).remove()
         for day in self.days():
             for _, last, name in self.batches(day):
@@ -74,6 +71,16 @@ class Archive:
                     (self.root / day / name).remove()
                     removed.append(f"{day}/{name}")
         return removed
+
+    def _bring_back(self, day: str) -> None:
+        """Put back of a day that was put aside what nothing has taken the place of."""
+        if not (self.root / day).exists():
+            (self.root / _OLD / day).move_to(self.root / day)
+            return
+        there = self.batches(day)
+        for first, last, name in self.batches(f"{_OLD}/{day}"):
+            if not any(one <= first and last <= other for one, other, _ in there):
+                (self.root / _OLD / day / name).move_to(self.root / day / name)
 
     def add(self, rows: DataFrame, sequence: int) -> dict[str, int]:
         """Write rows, which have a column `dt`, as the batch of this sequence.
@@ -99,17 +106,26 @@ class Archive:
             if day.removeprefix("dt=") < before and len(self.batches(day)) > 1:
                 yield day
 
-    def compact(self, day: str, read: DataFrame, files: int = 1) -> str:
+    def compact(self, day: str, read: DataFrame, files: int = 1, *, newest: int) -> str:
         """Put the batches of a closed day into one, sorted as the log is.
 
         Args:
             read: The rows of that day.
             files: So many files.
+            newest: Sequence of the newest published batch; what lies behind it has to be removed first (`recover`).
 
         Returns:
             Name of the folder that the day has now.
+
+        Raises:
+            ValueError: The day holds a batch that was never published.
         """
         batches = self.batches(day)
+        unpublished = [name for _, last, name in batches if last > newest]
+        if unpublished:
+            raise ValueError(
+                f"{day} of {self.root.uri} holds {unpublished[0]}, which was never published: recover first"
+            )
         name = f"batch={min(first for first, _, _ in batches):012d}-{max(last for _, last, _ in batches):012d}"
         fresh = self.root / _COMPACTING / day
         (self.root / _COMPACTING).remove()
