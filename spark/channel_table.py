@@ -17,26 +17,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.archive import Archive
+from spark.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
+from spark.channel_joins import WholeLog
 from spark.channel_publish import Publish
 from spark.errors import NewerFormatError, TopicBrokenError
-from spark.plan import Place, Reading, Seen, Step, Whole, Why, go_on, join, place_fields, read_place, why_join
-from spark.schemas import DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
+from spark.needed import EVERYTHING
+from spark.plan import Place, Reading, Step, Why, go_on, place_fields, read_place
+from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.store import Pointer, SnapshotStore
-from spark.survey import GROUP, Survey, newest_old, not_below, survey
-from statechannel.core.bundle import is_namespace
+from spark.survey import GROUP, Survey, not_below, survey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _log = structlog.get_logger(__name__)
 
-_GROUPS_NAMED_MAX = 500
-_ROWS_IN_A_FILE = 1_000_000
-_LATEST_MS = 253_402_300_799_000  # the end of the year 9999
-_DATE = f"date_format(timestamp_millis(greatest(0, least({_LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
+_DATE = f"date_format(timestamp_millis(greatest(0, least({LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
 _DIFFERENCES_MAX = 1_000
 FORMAT = 1
 
@@ -79,6 +77,7 @@ class ChannelTable:
     Args:
         whole_log: Reads partitions from their beginning to these offsets (exclusive).
         publish: Called before the pointer moves; what it is told may be told again.
+        compacts: Put the batches of days that are over into one.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
     """
 
@@ -92,16 +91,21 @@ class ChannelTable:
         whole_log: Callable[[Mapping[int, int]], DataFrame],
         check: Callable[[Mapping[int, int]], None] = lambda _: None,
         publish: Publish | None = None,
+        compacts: bool = True,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._session = session
         self._log = log
         self._store = store
         self._archive = archive
-        self._whole_log = whole_log
+        self._whole_log = WholeLog(
+            log.partitions, log.compaction_lag_ms, lambda ends: with_group(whole_log(ends)), wall_ms
+        )
         self._check = check
         self._publish = publish
         self._wall_ms = wall_ms
+        self._compacts = compacts
+        self._compacted_before = ""
         self._clean = False
 
     def places(self) -> dict[int, Place]:
@@ -131,13 +135,25 @@ class ChannelTable:
             outcome = self._take(base, places, rows, found, begun_ms)
         finally:
             rows.unpersist()
-        self._clean = True
         after = self.places()
+        self._compact(after)
+        self._clean = True
         stopped = {number: stop for number in found.seen if (stop := after[number].stop) is not None}
         if stopped:
             number, stop = min(stopped.items())
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
         return outcome
+
+    def _compact(self, places: Mapping[int, Place]) -> None:
+        """Put the batches of each day that is over in all partitions into one."""
+        newest = [place.newest_ms for place in places.values() if place.position]
+        today = day_of(min(newest, default=0))
+        if not self._compacts or today == self._compacted_before:
+            return
+        for day in self._archive.to_compact(today):
+            count = self._archive.compact(self._session, day, _spark_schema(ARCHIVE))
+            _log.info("compacted a day of the archive", day=day, batches=count)
+        self._compacted_before = today
 
     def _recover(self, base: Pointer | None) -> None:
         if self._clean:
@@ -163,25 +179,25 @@ class ChannelTable:
     def _take(
         self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey, begun_ms: int
     ) -> Outcome:
-        joins = {n: why for n, seen in found.seen.items() if (why := why_join(places[n], seen)) is not None}
-        older, steps = self._join(places, rows, found.seen, joins, begun_ms)
+        rows, found, steps, older = self._whole_log.settle(places, rows, found, begun_ms)
         for number, seen in found.seen.items():
             if number not in steps:
                 steps[number] = go_on(self._log.partitions, places[number], seen)
         _tell(steps)
         sequence, folder = self._store.begin(base)
-        folded = self._fold(base, steps, rows if older is None else rows.unionByName(older), found.groups)
+        needed = _needed(steps, found)
+        folded = self._fold(base, steps, rows, needed)
         try:
             number = sum(seen.records for seen in found.seen.values())
             verdicts = self._archive_rows(folded.where(F.col("row") == RECORD_ROW).select("record.*"), number, sequence)
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
-            rest = self._untouched(base, steps, found.groups)
+            rest = self._untouched(base, steps, needed)
             whole = state if rest is None else state.unionByName(rest)
             whole.coalesce(2).write.parquet(folder.uri)
             differences = self._differences(folded, steps)
             if self._publish is not None:
                 snapshot = self._snapshot(base)
-                before = None if snapshot is None else snapshot.where(_wanted(steps, found.groups))
+                before = None if snapshot is None else snapshot.where(needed)
                 self._publish(state, before, sequence)
         finally:
             folded.unpersist()
@@ -194,52 +210,16 @@ class ChannelTable:
         pointer = self._store.publish(base, self._meta(base, after, steps, told, differences))
         return Outcome(
             pointer.sequence,
-            records=sum(seen.records for seen in found.seen.values()),
+            records=number,
             verdicts=verdicts,
             oldest_unread_ms=max(0, self._wall_ms() - oldest_ms),
             published=told,
         )
 
-    def _join(
-        self,
-        places: Mapping[int, Place],
-        rows: DataFrame,
-        seen: Mapping[int, Seen],
-        joins: Mapping[int, Why],
-        begun_ms: int,
-    ) -> tuple[DataFrame | None, dict[int, Step]]:
-        """Read what lies before the batch in the partitions that join, once, and settle how they are read."""
-        if not joins:
-            return None, {}
-        # Only that: what the batch holds may have been cleaned away by now, and is archived all the same.
-        ends = {number: seen[number].first for number in joins}
-        older = with_group(self._whole_log(ends)).persist(StorageLevel.MEMORY_AND_DISK)
-        log = older.unionByName(rows.where(F.col("partition").isin(list(joins))))
-        all_seen = survey(log, {}).seen
-        # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
-        now_ms = self._wall_ms()
-        late = now_ms - begun_ms > self._log.compaction_lag_ms // 2
-        newest_ms = max(now_ms, *(one.newest_ms for one in all_seen.values()))
-        old = newest_old(log, all_seen, oldest_kept_ms=newest_ms - self._log.compaction_lag_ms)
-        steps = {
-            number: join(
-                self._log.partitions,
-                number,
-                places[number],
-                seen[number],
-                Whole(all_seen[number], old[number], late),
-                why,
-            )
-            for number, why in joins.items()
-        }
-        return older, steps
-
-    def _fold(
-        self, base: Pointer | None, steps: Mapping[int, Step], rows: DataFrame, groups: Mapping[int, tuple[str, ...]]
-    ) -> DataFrame:
+    def _fold(self, base: Pointer | None, steps: Mapping[int, Step], rows: DataFrame, needed: str) -> DataFrame:
         plans = {number: step.plan for number, step in steps.items()}
         records = rows.selectExpr(*RAW.names, "`group`", f"{RECORD_ROW} as row", f"cast(null as {_HELD_TYPE}) as held")
-        held = self._held(base, steps, groups)
+        held = self._held(base, steps, needed)
         if held is not None:
             records = records.unionByName(held.selectExpr(*_HELD_AS_ROWS))
         sorted_rows = records.repartition("partition", "group").sortWithinPartitions(
@@ -252,24 +232,20 @@ class ChannelTable:
             return None
         return self._session.read.schema(_STATE_TYPE).parquet(self._store.folder(base.sequence).uri)
 
-    def _held(
-        self, base: Pointer | None, steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]
-    ) -> DataFrame | None:
+    def _held(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that the fold goes on from."""
         snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(f"{_wanted(steps, groups)} and not {_made_anew(steps)}")
+        return None if snapshot is None else snapshot.where(f"{needed} and not {_made_anew(steps)}")
 
-    def _untouched(
-        self, base: Pointer | None, steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]
-    ) -> DataFrame | None:
+    def _untouched(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that stay as they are."""
         snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(f"not ({_wanted(steps, groups)} or {_made_anew(steps)})")
+        return None if snapshot is None else snapshot.where(f"not ({needed} or {_made_anew(steps)})")
 
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""
         dated = records.selectExpr("*", _DATE)
-        files = 1 + number // _ROWS_IN_A_FILE
+        files = 1 + number // ROWS_IN_A_FILE
         placed = dated.coalesce(1) if files == 1 else dated.repartitionByRange(files, "partition", "offset")
         return self._archive.add(placed.sortWithinPartitions("partition", "offset"), sequence)
 
@@ -317,17 +293,13 @@ def with_group(rows: DataFrame) -> DataFrame:
     return rows.selectExpr(*RAW.names, f"{GROUP} as `group`")
 
 
-def _wanted(steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]) -> str:
-    """Which rows of the snapshot the fold needs: those of namespaces that have a record, and whole partitions that join."""
-    wanted = ["false"]
-    for number, step in steps.items():
-        # Other groups hold no state; and a namespace has no letter that SQL would understand.
-        names = [name for name in groups.get(number, ()) if is_namespace(name)]
-        here = f"partition = {number}"
-        if not step.plan.joins and len(names) <= _GROUPS_NAMED_MAX:
-            here += f" and namespace in ({', '.join(repr(name) for name in names)})" if names else " and false"
-        wanted.append(f"({here})")
-    return f"({' or '.join(wanted)})"
+def _needed(steps: Mapping[int, Step], found: Survey) -> str:
+    """Which rows of the snapshot the fold needs; the others stay as they are."""
+    rows = [
+        (EVERYTHING if step.plan.joins else found.needed.get(number, EVERYTHING)).condition(number)
+        for number, step in steps.items()
+    ]
+    return f"({' or '.join(rows) or 'false'})"
 
 
 def _made_anew(steps: Mapping[int, Step]) -> str:

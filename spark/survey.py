@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from spark.needed import KEYS_MAX, Needed, needed_for
 from spark.plan import Mark, Seen, Vouching
 from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
 from statechannel.core.cold_start import decode_mark
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
 _LAST = 2**63 - 1
+_KEY_MAX_BYTES = 300  # of a known form has at most 279
 _STOPS = "partition int, offset long, format long"
 _STOPS_ARROW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("format", pa.int64())])
 
@@ -30,11 +32,11 @@ class Survey(NamedTuple):
 
     Attributes:
         seen: By partition; partitions without a row are left out.
-        groups: Groups that have a row, by partition.
+        needed: Rows of a view that are needed to judge them, by partition.
     """
 
     seen: Mapping[int, Seen]
-    groups: Mapping[int, tuple[str, ...]]
+    needed: Mapping[int, Needed]
 
 
 _TEXT = "cast(key as string)"
@@ -61,7 +63,6 @@ _LOOK = (
     "max(timestamp_ms) as newest_ms",
     f"count_if({MAY_BE_NEWER}) as doubtful",
     f"collect_list(if({_TOLD}, struct(offset, key, value), null)) as told",
-    "collect_set(`group`) as groups",
 )
 
 
@@ -73,20 +74,28 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
     Args:
         positions: Offset that the first row of each partition should have.
     """
-    found = _look(rows)
+    found = _look(rows, positions)
     doubtful = [row["partition"] for row in found if row["doubtful"]]
     stops = _stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     if stops:
         rows = rows.where(f"offset <= {_by_partition({n: stop.offset for n, stop in stops.items()}, _LAST)}")
-        found = _look(rows)
+        found = _look(rows, positions)
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
     seen = {row["partition"]: _seen(row, stops.get(row["partition"]), gaps.get(row["partition"])) for row in found}
-    return Survey(seen, {row["partition"]: tuple(row["groups"]) for row in found})
+    return Survey(seen, {row["partition"]: _needed(row, positions) for row in found})
 
 
-def _look(rows: DataFrame) -> list[Row]:
-    return rows.groupBy("partition").agg(*map(F.expr, _LOOK)).collect()
+def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
+    # A set that hostile keys cannot make larger than this; where there are more records nobody asks for it.
+    near = f"offset < {_by_partition(positions)} + {KEYS_MAX} and length(key) <= {_KEY_MAX_BYTES}"
+    keys = f"collect_set(if({near}, key, null)) as keys"
+    return rows.groupBy("partition").agg(*map(F.expr, (*_LOOK, keys))).collect()
+
+
+def _needed(row: Row, positions: Mapping[int, int]) -> Needed:
+    few = row["last"] < positions.get(row["partition"], 0) + KEYS_MAX
+    return needed_for(map(bytes, row["keys"]) if few else None)
 
 
 def _has_gap(row: Row, position: int) -> bool:

@@ -107,15 +107,16 @@ class TestFailures:
             (Folder, "move_to", True),
             (Archive, "add", True),
             (channel_table, "published", False),
-            (both.table, "_publish", True),
+            (None, "_publish", True),
             (SnapshotStore, "publish", False),
             (SnapshotStore, "publish", True),
         ]
         size, done = len(records) // len(steps), 0
         for number, (owner, name, behind) in enumerate(steps):
             batch = records[max(0, done - 5) : done + size]
+            where = owner or both.table
             with monkeypatch.context() as patch:
-                patch.setattr(owner, name, dies(getattr(owner, name), behind=behind))
+                patch.setattr(where, name, dies(getattr(where, name), behind=behind))
                 with pytest.raises(RuntimeError, match="dies"):
                     both.table.process(frame_of(session, batch))
             committed = name == "publish" and behind

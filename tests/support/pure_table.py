@@ -90,11 +90,16 @@ class PureTable:
         place = self.place(number)
         seen = seen_in(records, place.position)
         why = why_join(place, seen)
+        log = records
+        if why is not None:
+            log = [one for one in self.topic if one.partition == number and one.offset < seen.first] + records
+            records = [one for one in log if one.offset >= place.position]
+            seen = seen_in(records, place.position)
+            why = why_join(place, seen)
         if why is None:
             step = go_on(self.partitions, place, seen)
         else:
-            older = [one for one in self.topic if one.partition == number and one.offset < seen.first]
-            records = [*older, *records]
+            records = log
             whole = seen_in(records, 0)
             oldest_kept_ms = max(self.now_ms, whole.newest_ms) - LAG_MS
             old = [one.offset for one in records if one.timestamp_ms <= oldest_kept_ms and one.offset <= whole.last]
