@@ -108,8 +108,11 @@ class LoadViews:
 
     # --- beginning --------------------------------------------------------------------------------------------------
 
-    def start(self) -> StreamingQuery:
+    def start(self, work: Callable[[DataFrame, int], None] | None = None) -> StreamingQuery:
         """Begin with what the table's pointer says, whatever a checkpoint may say.
+
+        Args:
+            work: What Spark calls for each batch; it has to call `take`.
 
         Raises:
             TopicBrokenError: A topic is not the one that the table was made from.
@@ -123,7 +126,7 @@ class LoadViews:
                 (root / name).remove()
         writer = (
             self._records()
-            .writeStream.foreachBatch(self.take)
+            .writeStream.foreachBatch(work or self.take)
             .queryName(f"{JOB}-{options.channel}")
             .option("checkpointLocation", (root / f"{_RUN}{uuid.uuid4().hex}").uri)
         )
