@@ -11,6 +11,7 @@ class JobExitCode(IntEnum):
     """Exit codes of the jobs; numbers below 21 mean what they mean for every command (design/cli.md)."""
 
     KAFKA_AWAY = 10
+    KAFKA_DENIED = 11
     TOPIC_BROKEN = 17
     NEWER_FORMAT = 18
     JOB_IN_USE = 21  # another job works on this checkpoint or table

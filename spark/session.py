@@ -34,6 +34,8 @@ _NEEDED = {
 _SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "4",
+    # Spark would wait for ever for a batch that does not react.
+    "spark.sql.streaming.stopTimeout": "10s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

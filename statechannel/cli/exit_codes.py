@@ -29,5 +29,9 @@ class ExitCode(IntEnum):
     NEWER_FORMAT = 18  # the log holds records of a newer format
     SHUTDOWN_LATE = 19  # the budget ran out; the leader repairs what is left
     BROKER_STOPPED = 20  # a broker ended for another reason, which it names
+    JOB_IN_USE = 21  # another Spark job works on this checkpoint or table
+    TABLE_UNUSABLE = 22  # a folder does not hold what this version of the jobs writes
+    SPARK_FAILED = 23  # Spark did not start, or ended the query; the message says why
+    SPARK_MISSING = 24  # the extra `spark`, Java or the connector's jars are not there
     BUG = 70
     INTERRUPTED = 130

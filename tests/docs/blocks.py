@@ -189,8 +189,9 @@ def _collect_options(name: str, command: object, found: dict[str, set[str]]) -> 
     params = [*command.params, *getattr(getattr(command, "otherwise", None), "params", ())]
     own = {option for one in params for option in (*one.opts, *one.secondary_opts)}
     found[name] = own | {"--help"}
-    for part, one in getattr(command, "commands", {}).items():
-        _collect_options(f"{name} {part}", one, found)
+    if hasattr(command, "list_commands"):  # also of groups that load their commands when they are called
+        for part in command.list_commands(None):
+            _collect_options(f"{name} {part}", command.get_command(None, part), found)
 
 
 def planted_bugs() -> str:

@@ -1,0 +1,155 @@
+"""Options that the jobs share; one place for their names and help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from spark.running import RETRIES, STOP_TIMEOUT_S
+from spark.streaming import Streaming
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.options import BootstrapServers, Channel, Config, wears
+
+__all__ = [
+    "Argument",
+    "BootstrapServers",
+    "Channel",
+    "Config",
+    "JavaProperties",
+    "Option",
+    "SparkConf",
+    "pairs",
+    "servers",
+    "streaming",
+]
+
+JavaProperties = Annotated[
+    list[str] | None,
+    Option("-X", metavar="KEY=VALUE", help="A Kafka client property by its Java name; may be repeated."),
+]
+SparkConf = Annotated[
+    list[str] | None, Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+]
+Checkpoint = Annotated[
+    str, Option("--checkpoint", metavar="DIR", help="Where Spark keeps how far it is: a folder, or a URI.")
+]
+Trigger = Annotated[
+    float, Option("--trigger", metavar="SECONDS", min=0, max=86_400, help="Time between the beginnings of two batches.")
+]
+MaxOffsets = Annotated[
+    int | None,
+    Option("--max-offsets-per-trigger", metavar="N", min=1, help="Most records of a batch. Default: no bound."),
+]
+AvailableNow = Annotated[bool, Option("--available-now", help="End when all that is in the log now is read.")]
+MetricsPort = Annotated[
+    int | None,
+    Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65_535,
+        help="Serve figures for Prometheus on loopback; 0: any port.",
+    ),
+]
+StopTimeout = Annotated[
+    float,
+    Option(
+        "--stop-timeout-s",
+        metavar="SECONDS",
+        min=0,
+        max=3_600,
+        help="How long a running batch may take to end at a stop.",
+    ),
+]
+Retries = Annotated[
+    int,
+    Option("--retries", metavar="N", min=0, max=1_000, help="Starts in a row because Kafka is away, before giving up."),
+]
+
+
+def streaming(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a job's command the options of every streaming job; its first argument is a `Streaming`."""
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        common = {name: given.pop(name) for name in shared}
+        return command(_streaming(**common), **given)
+
+    shared = inspect.signature(_common, eval_str=True).parameters
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    wears(run, [*own, *shared.values()])
+    return run
+
+
+def _common(
+    *,
+    checkpoint: Checkpoint,
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    config: Config = None,
+    properties: JavaProperties = None,
+    trigger: Trigger = 1.0,
+    max_offsets_per_trigger: MaxOffsets = None,
+    available_now: AvailableNow = False,
+    conf: SparkConf = None,
+    metrics_port: MetricsPort = None,
+    stop_timeout_s: StopTimeout = STOP_TIMEOUT_S,
+    retries: Retries = RETRIES,
+) -> None:
+    """The options themselves, as a signature."""
+
+
+def _streaming(
+    *,
+    bootstrap_servers: str | None,
+    channel: str | None,
+    config: Path | None,
+    properties: list[str] | None,
+    trigger: float,
+    conf: list[str] | None,
+    **same: Any,
+) -> Streaming:
+    given, settings = pairs(properties, "-X"), pairs(conf, "--conf")
+    found_servers, found_channel = servers(bootstrap_servers, channel, config)
+    return Streaming(
+        bootstrap_servers=found_servers,
+        channel=found_channel,
+        properties=given,
+        trigger_s=trigger,
+        conf=settings,
+        **same,
+    )
+
+
+def pairs(given: Iterable[str] | None, option: str) -> Mapping[str, str]:
+    """What a repeatable option NAME=VALUE says; the last one of a name counts.
+
+    Raises:
+        CommandError: One has no name, or no `=`.
+    """
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise CommandError(f"{option} {text}: this is not NAME=VALUE", code=ExitCode.USAGE)
+        found[name.strip()] = value
+    return found
+
+
+def servers(bootstrap_servers: str | None, channel: str | None, config: Path | None) -> tuple[str, str]:
+    """Kafka's addresses and the channel's name: as given, else by the settings, else the embedded Kafka that runs here.
+
+    Raises:
+        CommandError: No address is given anywhere, and no embedded Kafka runs.
+    """
+    # Help is read on machines that have no Kafka client.
+    from statechannel.cli.connection import connect  # noqa: PLC0415
+
+    found = connect(bootstrap_servers, channel, config, None, None)
+    return found.client.bootstrap_servers, found.settings.channel.name

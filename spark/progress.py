@@ -1,0 +1,48 @@
+"""How much of a job's batch work is done, by Spark's own count of tasks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_LOOK_S = 0.5
+_LOOKS_END_S = 5.0
+
+Told = Callable[[int, int], None]
+"""Told of the tasks done and of the tasks known so far, whose number grows as Spark plans further stages."""
+
+
+@contextmanager
+def tasks_followed(context: SparkContext, told: Told) -> Iterator[None]:
+    """Tell about the tasks of all that this process runs meanwhile.
+
+    Spark forgets stages that have ended: what was seen of them is remembered here. Looking costs two calls to the JVM for
+    each running stage, twice a second.
+    """
+    ended = threading.Event()
+
+    def follow() -> None:
+        seen: dict[int, tuple[int, int]] = {}
+        tracker = context.statusTracker()
+        while not ended.wait(_LOOK_S):
+            active = set(tracker.getActiveStageIds())
+            for stage in active:
+                if (info := tracker.getStageInfo(stage)) is not None:
+                    seen[stage] = (info.numCompletedTasks, info.numTasks)
+            for stage in seen.keys() - active:
+                seen[stage] = (seen[stage][1], seen[stage][1])
+            if seen:
+                told(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
+
+    thread = threading.Thread(target=follow, name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LOOKS_END_S)

@@ -1,0 +1,216 @@
+"""Runs a streaming query until it is asked to stop: in order, with retries where Kafka is away, with errors that say why.
+
+What a batch writes must hold whatever happens here: a kill at any moment is as safe as a stop in order, only less polite.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from spark.causes import Cause, cause_of, gist
+from spark.errors import JobExitCode, SparkJobError
+from statechannel.errors import StateChannelError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+STOP_TIMEOUT_S = 30.0
+RETRIES = 5
+_LOOK_S = 1
+_STOP_LOOK_S = 0.05
+_BACKOFF_S, _BACKOFF_MAX_S = 1.0, 60.0
+
+Say = Callable[[str], None]
+BatchFunction = Callable[["DataFrame", int], None]
+
+_EXITS = {
+    Cause.KAFKA_AWAY: JobExitCode.KAFKA_AWAY,
+    Cause.KAFKA_DENIED: JobExitCode.KAFKA_DENIED,
+    Cause.TOPIC_BROKEN: JobExitCode.TOPIC_BROKEN,
+}
+_HINTS = {
+    Cause.KAFKA_AWAY: "Start the job again when Kafka answers: it goes on where it was.",
+    Cause.KAFKA_DENIED: "See the security settings given with -X, and the ACLs of the topic.",
+    Cause.TOPIC_BROKEN: "If the topic was made anew, start with a new checkpoint and new tables.",
+    Cause.JVM_ENDED: "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+    Cause.OTHER: "What Spark wrote above says more.",
+}
+
+
+class _NoMoreBatchesError(Exception):
+    """A batch was to begin after the stop; it is repeated after the next start."""
+
+
+class Work:
+    """What `foreachBatch` calls: the job's function, and what is known of its runs.
+
+    A batch that would begin after the stop is refused, so that a query that is never idle stops behind a batch and not in
+    one. An error is kept: Spark hands on only its text.
+
+    Args:
+        function: The job's work on a batch.
+        stop: Set when no further batch is wanted.
+    """
+
+    def __init__(self, function: BatchFunction, stop: threading.Event) -> None:
+        self._function = function
+        self._stop = stop
+        self.running = threading.Event()
+        self.done = 0
+        self.error: Exception | None = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Do a batch."""
+        if self._stop.is_set():
+            self.error = _NoMoreBatchesError()
+            raise self.error
+        self.running.set()
+        try:
+            self._function(frame, batch_id)
+        except Exception as error:
+            self.error = error
+            raise
+        else:
+            self.done += 1
+        finally:
+            self.running.clear()
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; a second one ends the process as it would anything else.
+
+    Only the main thread can do this; elsewhere signals stay with whoever has them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in wanted}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        stop.set()
+
+    for number in wanted:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def run_query(
+    start: Callable[[], StreamingQuery],
+    *,
+    stop: threading.Event,
+    work: Work | None = None,
+    retries: int = RETRIES,
+    stop_timeout_s: float = STOP_TIMEOUT_S,
+    say: Say = lambda line: print(line, file=sys.stderr, flush=True),
+) -> None:
+    """Start a query and stay with it until it ends by itself or is asked to stop.
+
+    Args:
+        start: Starts it; called again after Kafka was away.
+        stop: Ends it; SIGTERM and SIGINT set it as long as this runs in the main thread.
+        work: What the query gives to `foreachBatch`, if it does; without it errors of the job's own function are Spark's.
+        retries: How often it is started again because Kafka was away, without a batch done in between.
+        stop_timeout_s: How long a running batch may take to end; it is broken off then, and repeated after the next start.
+        say: Told of retries.
+
+    Raises:
+        SparkJobError: The query failed; what the job's own function raised on purpose comes as it was.
+    """
+    tries = 0
+    with stopped_by_signals(stop):
+        while not stop.is_set():
+            done_before = work.done if work else 0
+            try:
+                _attend(start, stop, work, stop_timeout_s)
+            except _KafkaAwayError as away:
+                if stop.is_set():
+                    return
+                tries = 1 if work and work.done > done_before else tries + 1
+                if tries > retries:
+                    raise _failure(Cause.KAFKA_AWAY, f"{away} (tried {tries} times)") from away.__cause__
+                pause_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2 ** (tries - 1))
+                say(f"Kafka does not answer: {away}; start {tries} of {retries} in {pause_s:.0f} s")
+                stop.wait(pause_s)
+            else:
+                return
+
+
+class _KafkaAwayError(Exception):
+    pass
+
+
+def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Work | None, timeout_s: float) -> None:
+    if work:
+        work.error = None
+    try:
+        query = start()
+        while not stop.is_set():
+            if query.awaitTermination(_LOOK_S):
+                return
+        _stop(query, work, timeout_s)
+        _raise_on_failure(query)
+    except Exception as error:
+        told = (work.error if work else None) or error
+        if isinstance(told, _NoMoreBatchesError) or (stop.is_set() and not isinstance(told, StateChannelError)):
+            return
+        _raise(told, str(error))
+
+
+def _stop(query: StreamingQuery, work: Work | None, timeout_s: float) -> None:
+    """Wait until no batch runs, then stop; a batch that takes too long is broken off."""
+    end_s = time.monotonic() + timeout_s
+    while query.isActive and time.monotonic() < end_s:
+        if not (work and work.running.is_set()) and not query.status["isTriggerActive"]:
+            break
+        time.sleep(_STOP_LOOK_S)
+    query.stop()
+
+
+def _raise_on_failure(query: StreamingQuery) -> None:
+    failure = query.exception()
+    if failure is not None:
+        raise failure
+
+
+def _raise(error: Exception, spark_says: str) -> None:
+    """Say in our words what ended the query."""
+    if isinstance(error, StateChannelError):
+        if error.exit_code == JobExitCode.KAFKA_AWAY:
+            raise _KafkaAwayError(str(error)) from error
+        raise error
+    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}\n{spark_says}"
+    cause = cause_of(text)
+    if cause is Cause.KAFKA_AWAY:
+        raise _KafkaAwayError(gist(text)) from error
+    raise _failure(cause, gist(text)) from error
+
+
+def _failure(cause: Cause, why: str) -> SparkJobError:
+    code = _EXITS.get(cause, JobExitCode.SPARK_FAILED)
+    return SparkJobError(f"{cause}: {why}", hint=_HINTS[cause], exit_code=code)
+
+
+def _java_trace(error: Any) -> str:
+    """The JVM's own text, where the error brought it along."""
+    for name in ("getStackTrace", "stackTrace", "_stackTrace"):
+        found = getattr(error, name, None)
+        found = found() if callable(found) else found
+        if isinstance(found, str):
+            return found
+    return ""

@@ -1,0 +1,69 @@
+"""Figures of a query come from Spark's own reports; tasks of batch work are counted as they end."""
+
+import socket
+import threading
+import time
+import urllib.request
+
+import pytest
+from pyspark.sql import functions
+
+from spark.errors import SparkJobError
+from spark.metrics import JobMetrics, measured
+from spark.progress import tasks_followed
+from spark.running import Work, run_query
+
+pytestmark = pytest.mark.slow
+
+
+def wait_until(seen, at_most_s=30.0):
+    end_s = time.monotonic() + at_most_s
+    while not seen():
+        assert time.monotonic() < end_s, "it never came"
+        time.sleep(0.05)
+
+
+def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("one\ntwo\nthree\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told, stop = [], threading.Event()
+    metrics = JobMetrics("test-job", on_progress=told.append)
+    rows = session.readStream.format("text").load(str(tmp_path / "in"))
+    observed = rows.observe(
+        "seen", functions.count(functions.lit(1)).alias("rows"), functions.lit("text").alias("no_number")
+    )
+    work = Work(lambda frame, _: frame.collect(), stop)
+    writer = observed.writeStream.foreachBatch(work).option("checkpointLocation", str(tmp_path / "c"))
+    with measured(session, metrics, port):
+        run_query(writer.trigger(availableNow=True).start, stop=stop, work=work)
+        wait_until(lambda: metrics.registry.get_sample_value("statechannel_spark_queries", {"job": "test-job"}) == 0)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            page = answer.read().decode()
+    assert 'statechannel_spark_input_rows_total{job="test-job"} 3.0' in page
+    assert 'statechannel_spark_observed{job="test-job",metric="rows",observation="seen"} 3.0' in page
+    assert "no_number" not in page
+    assert 'statechannel_spark_batch_part_seconds{job="test-job",part="addBatch"}' in page
+    assert [one.numInputRows for one in told] == [3]
+
+
+def test_a_port_that_is_taken_is_one_clear_error(session):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SparkJobError, match=f"127.0.0.1:{port}"), measured(session, JobMetrics("x"), port):
+            pytest.fail("it was served all the same")
+
+
+def test_tasks_are_followed_to_the_end_of_a_stage(session):
+    told = []
+
+    def slow(rows):
+        time.sleep(1.5)
+        yield from rows
+
+    with tasks_followed(session.sparkContext, lambda done, tasks: told.append((done, tasks))):
+        session.sparkContext.parallelize(range(4), 4).mapPartitions(slow).count()
+        wait_until(lambda: told and told[-1][0] == 4)
+    assert {tasks for _, tasks in told} == {4}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)

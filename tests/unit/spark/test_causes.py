@@ -1,0 +1,39 @@
+"""What Spark's text is taken for; the texts are shortened from real runs."""
+
+import pytest
+
+from spark.causes import Cause, cause_of, gist
+
+AWAY = """[STREAM_FAILED] Query [id = 1] terminated with exception: Timed out waiting for a node assignment. Call: describeTopics
+org.apache.spark.sql.streaming.StreamingQueryException: ...
+Caused by: java.util.concurrent.ExecutionException: org.apache.kafka.common.errors.TimeoutException: Timed out
+Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: describeTopics
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (AWAY, Cause.KAFKA_AWAY),
+        ("KafkaException: No resolvable bootstrap urls given in bootstrap.servers", Cause.KAFKA_AWAY),
+        ("[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost", Cause.TOPIC_BROKEN),
+        ("Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server", Cause.TOPIC_BROKEN),
+        ("org.apache.kafka.common.errors.SaslAuthenticationException: wrong password", Cause.KAFKA_DENIED),
+        ("org.apache.kafka.common.errors.TopicAuthorizationException: [x]\nTimeoutException", Cause.KAFKA_DENIED),
+        ("Py4JNetworkError: Answer from Java side is empty", Cause.JVM_ENDED),
+        ("java.util.concurrent.TimeoutException: something of Spark's own", Cause.OTHER),
+        ("", Cause.OTHER),
+    ],
+)
+def test_cause(text, cause):
+    assert cause_of(text) is cause
+
+
+def test_gist_is_the_innermost_cause():
+    assert gist(AWAY).startswith("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node")
+
+
+def test_gist_of_a_short_text_is_its_first_line_and_never_long():
+    assert gist("\n one \n two") == "one"
+    assert gist("") == "no reason was given"
+    assert len(gist("x" * 10_000)) < 500

@@ -1,0 +1,67 @@
+"""One job at a time on a folder, also where the other one was killed."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from spark.errors import JobExitCode
+from spark.locks import JobInUseError, lock_file, only_job
+
+HOLDER = """
+import sys, time
+from spark.locks import only_job
+with only_job("other", sys.argv[1:]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds a checkpoint and a table."""
+    places = [str(tmp_path / "checkpoint"), (tmp_path / "ta ble").as_uri()]
+    with subprocess.Popen([sys.executable, "-c", HOLDER, *places], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "ta ble"])
+def test_the_second_job_is_told_who_is_first_and_gets_in_when_that_one_is_killed(holder, tmp_path, name):
+    told = rf"{name} is in use by process {holder.pid} on .*\(job other\)"
+    with pytest.raises(JobInUseError, match=told) as error, only_job("mine", [tmp_path / name]):
+        pytest.fail("two jobs on one folder")
+    assert error.value.exit_code == JobExitCode.JOB_IN_USE
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait(30)
+    with only_job("mine", [tmp_path / name]):
+        assert f"process {os.getpid()} " in lock_file(tmp_path / name).read_text()
+
+
+def test_another_name_of_the_folder_is_the_same_folder(holder, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(JobInUseError), only_job("mine", [f"{tmp_path}/link/../{tmp_path.name}/link/checkpoint/"]):
+        pytest.fail("two jobs on one folder")
+
+
+def test_a_refused_job_holds_nothing(holder, tmp_path):
+    with pytest.raises(JobInUseError), only_job("mine", [tmp_path / "a", tmp_path / "checkpoint"]):
+        pytest.fail("two jobs on one folder")
+    with only_job("third", [tmp_path / "a"]):
+        pass
+
+
+def test_twice_in_one_process_is_refused_too(tmp_path):
+    with only_job("mine", [tmp_path / "a"]), pytest.raises(JobInUseError), only_job("again", [tmp_path / "a"]):
+        pytest.fail("two jobs on one folder")
+
+
+def test_a_folder_named_twice_is_locked_once_and_places_elsewhere_are_passed_over(tmp_path):
+    with only_job("mine", [tmp_path / "a", (tmp_path / "a").as_uri(), None, "s3://bucket/table"]):
+        assert [path.name for path in tmp_path.iterdir()] == [".a.lock"]

@@ -1,0 +1,30 @@
+"""A job that only tells what it was told."""
+
+from typing import Annotated
+
+from spark.cli.job import job_app, job_main
+from spark.cli.options import Option, streaming
+from spark.errors import TableFormatError
+from spark.streaming import Streaming
+
+
+@streaming
+def tiny(
+    told: Streaming, table: Annotated[str, Option("--table")], broken: Annotated[bool, Option("--broken")] = False
+):
+    """Tell what it was told.
+
+    And more, which no list shows.
+    """
+    if broken:
+        raise TableFormatError(table, "it is broken")
+    print(table, told.bootstrap_servers, told.channel, told.checkpoint, told.trigger(), dict(told.conf))
+    print(sorted(told.source("a", "b").items()))
+    return 3
+
+
+app = job_app(tiny)
+
+
+def main(argv=None):
+    return job_main(app, "tiny", argv)
