@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 
 from loaddata.report_record import Kind
 from loaddata.tombstone import Tombstone
+from spark.errors import TableChangedError
 from spark.load_fold import FOLD_COLUMNS, Judged
 from spark.load_rows import ROW, SOURCE_COLUMNS, decoded, schema_ddl
 from spark.store import Folder, Pointer, SnapshotStore
@@ -82,6 +83,16 @@ class LoadTable:
         )  # the newest is read while the next is written
         self.history = self.root / "history"
         self._tidy = False
+
+    def check_ours(self, base: Pointer | None) -> None:
+        """See, before anything is written, that nobody else has published since `base` was read.
+
+        Raises:
+            TableChangedError: Somebody has.
+        """
+        found = self.views.latest()
+        if (found and found.sequence) != (base and base.sequence):
+            raise TableChangedError(self.views.root.uri, None if found is None else found.sequence)
 
     def restored(self, base: Pointer, kind: Kind) -> list[dict[str, Any]]:
         """The reports of a snapshot without their figures, for `LoadFold.restore`."""

@@ -21,6 +21,7 @@ from loaddata.report_record import Kind
 from loaddata.table_view import ViewRules
 from loaddata.tombstone import Tombstone
 from spark.errors import TableFormatError
+from spark.lags import parse_offsets
 from spark.load_expiry import Mark, TopicExpiry
 from spark.load_fold import Judged, LoadFold
 from spark.load_table import LoadTable, bury, fold_rows, rows_of
@@ -74,13 +75,18 @@ class LoadViewsOptions:
 
 
 class LoadViews:
-    """One run of the job; `start` begins, and may be called again after the query ended."""
+    """One run of the job; `start` begins, and may be called again after the query ended.
+
+    Args:
+        asker: How Kafka is asked; another one is for tests, as are the clocks.
+    """
 
     def __init__(
         self,
         spark: SparkSession,
         options: LoadViewsOptions,
         *,
+        asker: LoadTopicsAsker | None = None,
         mono_s: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: wall_ms(time.time_ns() // 1_000_000),
     ) -> None:
@@ -88,7 +94,7 @@ class LoadViews:
         self.options = options
         self._mono_s = mono_s
         self._now_ms = now_ms
-        self._asker = LoadTopicsAsker(options.client, options.channel, timeout_s=options.answer_s)
+        self._asker = asker or LoadTopicsAsker(options.client, options.channel, timeout_s=options.answer_s)
         self._kinds = {name: kind for kind, name in self._asker.names.items()}
         self.table = LoadTable(spark, options.table, options.keep)
         self._query: StreamingQuery | None = None
@@ -118,7 +124,7 @@ class LoadViews:
             TopicBrokenError: A topic is not the one that the table was made from.
             KafkaAdapterError: Kafka does not answer.
         """
-        self._open()
+        self.open()
         options = self.options
         root = Folder(options.checkpoint)
         for name in root.names():
@@ -138,7 +144,8 @@ class LoadViews:
         self._query = writer.start()
         return self._query
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Take up what the table has; suspects and ages are forgotten."""
         self._fresh()
         self._ids = self._asker.ids()
         bounds = self._asker.bounds()
@@ -248,17 +255,15 @@ class LoadViews:
         """How far the batch before this one went, by topic: also over offsets behind which compaction left no record."""
         progress = None if self._query is None else self._query.lastProgress
         ends: dict[str, int] = {}
-        for source in [] if progress is None else progress["sources"]:
-            found = source["endOffset"]
-            loaded = orjson.loads(found) if isinstance(found, str) else found
-            for topic in self._kinds:
-                ends[topic] = max(ends.get(topic, 0), int(((loaded or {}).get(topic) or {}).get("0", 0)))
+        for source in () if progress is None else progress.sources:
+            ends |= {topic: end for (topic, _), end in parse_offsets(source.endOffset).items() if topic in self._kinds}
         return ends
 
     def _publish(self, rows: DataFrame, judged: list[Judged]) -> None:
         suspects = {str(kind): one.suspects for kind, one in self.expiry.items()}
         if not judged and suspects == self._told and not self._anew:
             return
+        self.table.check_ours(self._base)
         if judged:
             ids = {topic: self._ids[kind] for kind, topic in self._asker.names.items()}
             self.table.write_history(rows, judged, ids, self._base)
