@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from spark.errors import JobExitCode, SparkJobError
 from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 STOP_TIMEOUT_S = 30.0
@@ -66,11 +66,23 @@ class Work:
         self.running = threading.Event()
         self.done = 0
         self.error: Exception | None = None
+        self._loud: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """The query is about to start: what was known of its last run is over."""
+        self.error = None
+
+    def end(self) -> None:
+        """The query has ended."""
+        loud, self._loud = self._loud, None
+        if loud is not None:
+            loud()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Do a batch."""
         if self._stop.is_set():
             self.error = _NoMoreBatchesError()
+            self._loud = _hushed(frame.sparkSession)
             raise self.error
         self.running.set()
         try:
@@ -82,6 +94,21 @@ class Work:
             self.done += 1
         finally:
             self.running.clear()
+
+
+def _hushed(session: SparkSession) -> Callable[[], None]:
+    """Keep Spark from logging as an error, with pages of stack, that a batch was refused; returns what ends the silence."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - the only way to the JVM's log
+    log = jvm.org.apache.logging.log4j
+    name = "org.apache.spark.sql.execution.streaming"
+    before = log.LogManager.getLogger(name).getLevel()
+    log.core.config.Configurator.setLevel(name, log.Level.OFF)
+
+    def loud() -> None:
+        with suppress(Exception):  # the JVM may have gone with the query
+            log.core.config.Configurator.setLevel(name, before)
+
+    return loud
 
 
 @contextmanager
@@ -157,7 +184,7 @@ class _KafkaAwayError(Exception):
 
 def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Work | None, timeout_s: float) -> None:
     if work:
-        work.error = None
+        work.begin()
     try:
         query = start()
         while not stop.is_set():
@@ -170,6 +197,9 @@ def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Wo
         if isinstance(told, _NoMoreBatchesError) or (stop.is_set() and not isinstance(told, StateChannelError)):
             return
         _raise(told, str(error))
+    finally:
+        if work:
+            work.end()
 
 
 def _stop(query: StreamingQuery, work: Work | None, timeout_s: float) -> None:

@@ -11,10 +11,23 @@ ROOT = Path(__file__).parents[2]
 ONLY_HERE = {"confluent_kafka": "kafka", "jgo": "embedded", "typer": "cli", "pydantic_settings": "settings"}
 
 
-IMPURE = {"asyncio", "confluent_kafka", "logging", "os", "psutil", "random", "socket", "structlog", "threading", "time"}
+IMPURE = {
+    "asyncio",
+    "confluent_kafka",
+    "logging",
+    "os",
+    "psutil",
+    "pyspark",
+    "random",
+    "socket",
+    "structlog",
+    "threading",
+    "time",
+}
 NOT_PURE = {
     "loaddata": {"following.py", "host_usage.py", "kafka_side.py", "nics.py", "service.py"},
     "shedders": {"conformance.py"},
+    "spark": {"gateway.py", "locks.py", "metrics.py", "progress.py", "running.py", "session.py", "store.py"},
     "shedders/live": {
         "balancer.py",
         "checks.py",
@@ -65,6 +78,13 @@ def test_library_is_imported_by_one_package_only(library, package):
         if library in _imported(file)
     }
     assert users <= {package}
+
+
+@pytest.mark.parametrize("library", ["rich", "typer"])
+def test_jobs_know_no_command_line(library):
+    folder = ROOT / "spark"
+    users = {file.relative_to(folder).parts[0] for file in folder.rglob("*.py") if library in _imported(file)}
+    assert users <= {"cli"}
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "tests/twin").glob("*.py")), ids=lambda file: file.name)
