@@ -51,6 +51,8 @@ class LoadViewsOptions:
     Attributes:
         client: How this process reaches Kafka.
         spark_kafka: How Spark reaches it: options of its source and sink, `kafka.bootstrap.servers` among them.
+        trigger: Arguments of `DataStreamWriter.trigger`.
+        trigger_s: Time from the beginning of a batch to that of the next.
         max_offsets_per_trigger: Most offsets of both topics in one batch; 0: no limit.
         available_now: Take in what is there, then end; nobody is judged.
         tombstones: Whether to bury; without it suspects are only shown.
@@ -63,6 +65,7 @@ class LoadViewsOptions:
     checkpoint: str
     client: ClientSettings
     spark_kafka: Mapping[str, str]
+    trigger: Mapping[str, Any] = field(default_factory=dict)
     trigger_s: float = 5.0
     max_offsets_per_trigger: int = 100_000
     available_now: bool = False
@@ -136,12 +139,8 @@ class LoadViews:
             .queryName(f"{JOB}-{options.channel}")
             .option("checkpointLocation", (root / f"{_RUN}{uuid.uuid4().hex}").uri)
         )
-        if options.available_now:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{round(options.trigger_s * 1_000)} milliseconds")
         self._query = None
-        self._query = writer.start()
+        self._query = writer.trigger(**options.trigger).start()
         return self._query
 
     def open(self) -> None:
