@@ -44,3 +44,21 @@ class TableChangedError(SparkJobError):
             hint="Only one job may write a table; end the other one, then start this one again.",
             exit_code=JobExitCode.JOB_IN_USE,
         )
+
+
+class NewerFormatError(SparkJobError):
+    """The log goes on in a format that this version does not know."""
+
+    def __init__(self, topic: str, partition: int, offset: int, newer: int) -> None:
+        super().__init__(
+            f"offset {offset} of {topic}-{partition} is written in format {newer}; all before it is judged and published",
+            hint=f"Upgrade this package to a version that reads format {newer} and start the job again; it goes on there.",
+            exit_code=JobExitCode.NEWER_FORMAT,
+        )
+
+
+class TopicBrokenError(SparkJobError):
+    """The topic is not the one that was read, or lost what was not read yet."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message, hint=hint, exit_code=JobExitCode.TOPIC_BROKEN)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from spark.client_properties import kafka_options
+from statechannel.kafka.client_settings import ClientSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,9 +16,9 @@ class Streaming:
     """Options of a streaming job.
 
     Attributes:
-        bootstrap_servers: Kafka's addresses.
+        client: How Kafka is reached.
         channel: Name of the channel; the load topics' names begin with it.
-        properties: Client properties by their Java names, for everything that speaks to Kafka.
+        kafka_properties: What only Spark's own client is told, by Java's names.
         checkpoint: Folder or URI where Spark keeps how far it is.
         trigger_s: Time from the beginning of a batch to that of the next.
         max_offsets_per_trigger: Most records of a batch; None is no bound.
@@ -25,10 +29,10 @@ class Streaming:
         retries: How often a query is started again because Kafka is away.
     """
 
-    bootstrap_servers: str
+    client: ClientSettings
     channel: str
     checkpoint: str
-    properties: Mapping[str, str] = field(default_factory=dict)
+    kafka_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     trigger_s: float = 1.0
     max_offsets_per_trigger: int | None = None
     available_now: bool = False
@@ -45,7 +49,7 @@ class Streaming:
 
     def kafka(self) -> dict[str, str]:
         """Options by which the source and the sink reach Kafka."""
-        return kafka_options(self.bootstrap_servers, self.properties)
+        return kafka_options(self.client, self.kafka_properties, read_text=lambda path: Path(path).read_text("utf-8"))
 
     def source(self, *topics: str) -> dict[str, str]:
         """Options of a source that reads these topics from their beginning; a checkpoint knows better.
@@ -61,9 +65,3 @@ class Streaming:
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
         return options
-
-
-def kafka_options(bootstrap_servers: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink, from addresses and client properties."""
-    given = {f"kafka.{name}": value for name, value in properties.items()}
-    return given | {"kafka.bootstrap.servers": bootstrap_servers}

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -14,24 +14,32 @@ from spark.running import RETRIES, STOP_TIMEOUT_S
 from spark.streaming import Streaming
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.cli.options import BootstrapServers, Channel, Config, wears
+from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags, wears
+
+if TYPE_CHECKING:
+    from statechannel.cli.connection import Connection
 
 __all__ = [
     "Argument",
     "BootstrapServers",
     "Channel",
+    "ClientProperties",
     "Config",
-    "JavaProperties",
+    "KafkaProperties",
     "Option",
     "SparkConf",
+    "connection",
     "pairs",
-    "servers",
     "streaming",
 ]
 
-JavaProperties = Annotated[
+KafkaProperties = Annotated[
     list[str] | None,
-    Option("-X", metavar="KEY=VALUE", help="A Kafka client property by its Java name; may be repeated."),
+    Option(
+        "--kafka-option",
+        metavar="KEY=VALUE",
+        help="A property of Spark's own Kafka client (Java's names); may be repeated.",
+    ),
 ]
 SparkConf = Annotated[
     list[str] | None, Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
@@ -93,7 +101,9 @@ def _common(
     bootstrap_servers: BootstrapServers = None,
     channel: Channel = None,
     config: Config = None,
-    properties: JavaProperties = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+    kafka_options: KafkaProperties = None,
     trigger: Trigger = 1.0,
     max_offsets_per_trigger: MaxOffsets = None,
     available_now: AvailableNow = False,
@@ -111,16 +121,18 @@ def _streaming(
     channel: str | None,
     config: Path | None,
     properties: list[str] | None,
+    flags: list[str] | None,
+    kafka_options: list[str] | None,
     trigger: float,
     conf: list[str] | None,
     **same: Any,
 ) -> Streaming:
-    given, settings = pairs(properties, "-X"), pairs(conf, "--conf")
-    found_servers, found_channel = servers(bootstrap_servers, channel, config)
+    java, settings = pairs(kafka_options, "--kafka-option"), pairs(conf, "--conf")
+    found = connection(bootstrap_servers, channel, config, properties, flags)
     return Streaming(
-        bootstrap_servers=found_servers,
-        channel=found_channel,
-        properties=given,
+        client=found.client,
+        channel=found.settings.channel.name,
+        kafka_properties=java,
         trigger_s=trigger,
         conf=settings,
         **same,
@@ -142,8 +154,14 @@ def pairs(given: Iterable[str] | None, option: str) -> Mapping[str, str]:
     return found
 
 
-def servers(bootstrap_servers: str | None, channel: str | None, config: Path | None) -> tuple[str, str]:
-    """Kafka's addresses and the channel's name: as given, else by the settings, else the embedded Kafka that runs here.
+def connection(
+    bootstrap_servers: str | None,
+    channel: str | None,
+    config: Path | None,
+    properties: list[str] | None = None,
+    flags: list[str] | None = None,
+) -> Connection:
+    """Kafka and the channel: as given, else by the settings, else the embedded Kafka that runs here.
 
     Raises:
         CommandError: No address is given anywhere, and no embedded Kafka runs.
@@ -151,5 +169,4 @@ def servers(bootstrap_servers: str | None, channel: str | None, config: Path | N
     # Help is read on machines that have no Kafka client.
     from statechannel.cli.connection import connect  # noqa: PLC0415
 
-    found = connect(bootstrap_servers, channel, config, None, None)
-    return found.client.bootstrap_servers, found.settings.channel.name
+    return connect(bootstrap_servers, channel, config, properties, flags)

@@ -31,4 +31,11 @@ def digest_of(lines: Iterable[bytes]) -> str:
 
 def line(key: KeyState) -> bytes:
     """The line of one key: `[key, version, state, from, to, id]` and a line feed."""
-    return orjson.dumps([key.name, key.version, key.state, key.from_, key.to, key.accepted_id]) + b"\n"
+    return line_of(key.name, key.version, key.state, key.from_, key.to, key.accepted_id)
+
+
+def line_of(
+    name: str, version: int, state: str | None, from_: str | None, to: str | None, accepted_id: str | None
+) -> bytes:
+    """The line of a key that is known by its fields."""
+    return orjson.dumps([name, version, state, from_, to, accepted_id]) + b"\n"

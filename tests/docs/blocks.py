@@ -165,7 +165,7 @@ def commands() -> dict[str, str]:
 
 
 def _collect(name: str, command: object, found: dict[str, str]) -> None:
-    below = getattr(command, "commands", {})
+    below = _below(command)
     if not below:
         found[name] = " ".join((command.help or "").split("\n\n")[0].split()).split(". ")[0].rstrip(".")
     for part, one in below.items():
@@ -189,9 +189,15 @@ def _collect_options(name: str, command: object, found: dict[str, set[str]]) -> 
     params = [*command.params, *getattr(getattr(command, "otherwise", None), "params", ())]
     own = {option for one in params for option in (*one.opts, *one.secondary_opts)}
     found[name] = own | {"--help"}
-    if hasattr(command, "list_commands"):  # also of groups that load their commands when they are called
-        for part in command.list_commands(None):
-            _collect_options(f"{name} {part}", command.get_command(None, part), found)
+    for part, one in _below(command).items():
+        _collect_options(f"{name} {part}", one, found)
+
+
+def _below(command: object) -> dict[str, object]:
+    """Commands of a group, also of one that loads them when they are called; a command has none."""
+    if not hasattr(command, "list_commands"):
+        return {}
+    return {part: command.get_command(None, part) for part in command.list_commands(None)}
 
 
 def planted_bugs() -> str:

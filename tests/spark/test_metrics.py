@@ -6,12 +6,15 @@ import time
 import urllib.request
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions
 
 from spark.errors import SparkJobError
 from spark.metrics import JobMetrics, measured
 from spark.progress import tasks_followed
 from spark.running import Work, run_query
+from spark.streaming import Streaming
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,32 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
     assert "no_number" not in page
     assert 'statechannel_spark_batch_part_seconds{job="test-job",part="addBatch"}' in page
     assert [one.numInputRows for one in told] == [3]
+
+
+@pytest.mark.kafka
+def test_lag_on_a_real_log(session, tmp_path, kafka, topic_prefix):
+    address = {"bootstrap.servers": kafka.bootstrap_servers}
+    AdminClient(address).create_topics([NewTopic(topic_prefix, 1)])[topic_prefix].result(30)
+    producer = Producer(address)
+    for number in range(5):
+        producer.produce(topic_prefix, str(number), partition=0)
+    assert producer.flush(30) == 0
+    stop = threading.Event()
+    told = Streaming(kafka.bootstrap_servers, "unused", str(tmp_path / "c"), max_offsets_per_trigger=3)
+    lags = []
+
+    def look():
+        labels = {"job": "lag-job", "topic": topic_prefix, "partition": "0"}
+        lags.append(metrics.registry.get_sample_value("statechannel_spark_lag_records", labels))
+
+    metrics = JobMetrics("lag-job", on_progress=lambda _: look())
+    work = Work(lambda frame, _: frame.collect(), stop)
+    rows = session.readStream.format("kafka").options(**told.source(topic_prefix)).load()
+    writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", told.checkpoint)
+    with measured(session, metrics, None):
+        run_query(writer.trigger(availableNow=True).start, stop=stop, work=work)
+        wait_until(lambda: len(lags) >= 2)
+    assert lags == [2, 0]
 
 
 def test_a_port_that_is_taken_is_one_clear_error(session):

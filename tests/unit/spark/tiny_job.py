@@ -18,7 +18,7 @@ def tiny(
     """
     if broken:
         raise TableFormatError(table, "it is broken")
-    print(table, told.bootstrap_servers, told.channel, told.checkpoint, told.trigger(), dict(told.conf))
+    print(table, told.client.bootstrap_servers, told.channel, told.checkpoint, told.trigger(), dict(told.conf))
     print(sorted(told.source("a", "b").items()))
     return 3
 

@@ -1,0 +1,83 @@
+"""How Spark's Kafka client, which is Java's, reaches the Kafka that the settings describe in librdkafka's words. Pure.
+
+One place says how Kafka is reached, for every command and for the jobs. What has another name is translated, what has no
+counterpart (tuning of librdkafka) is left out; anything else of the Java client comes with `--kafka-option`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from spark.errors import SparkJobError
+from statechannel.kafka.client_settings import ClientSettings
+
+_SAME = {
+    "security.protocol",
+    "sasl.kerberos.service.name",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "client.rack",
+}
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_PEM = "PEM"
+
+
+def kafka_options(
+    client: ClientSettings, extra: Mapping[str, str] | None = None, *, read_text: Callable[[str], str]
+) -> dict[str, str]:
+    """Options of Spark's Kafka source and sink.
+
+    Args:
+        extra: Properties of the Java client, which win.
+        read_text: Reads a file, for keys in PEM: Java takes their text.
+
+    Raises:
+        SparkJobError: A mechanism that needs what only the Java client can be told.
+    """
+    given = client.properties
+    found = {name: value for name, value in given.items() if name in _SAME}
+    found |= _sasl(given, extra or {})
+    found |= _ssl(given, read_text)
+    found |= dict(extra or {})
+    found["bootstrap.servers"] = client.bootstrap_servers
+    return {f"kafka.{name}": value for name, value in found.items()}
+
+
+def _sasl(given: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
+    if mechanism is None:
+        return {}
+    found = {"sasl.mechanism": mechanism}
+    module = _MODULES.get(mechanism.upper())
+    if module is None:
+        if "sasl.jaas.config" not in extra and mechanism.upper() != "GSSAPI":
+            raise SparkJobError(
+                f"the SASL mechanism {mechanism} cannot be translated for Spark's Kafka client",
+                hint="Give its settings with --kafka-option sasl.jaas.config=... and whatever else it needs.",
+            )
+        return found
+    user, password = given.get("sasl.username", ""), given.get("sasl.password", "")
+    found["sasl.jaas.config"] = f'{module} required username="{_quoted(user)}" password="{_quoted(password)}";'
+    return found
+
+
+def _ssl(given: Mapping[str, str], read_text: Callable[[str], str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    authority = given.get("ssl.ca.pem") or (read_text(given["ssl.ca.location"]) if "ssl.ca.location" in given else None)
+    if authority is not None:
+        found |= {"ssl.truststore.type": _PEM, "ssl.truststore.certificates": authority}
+    chain = given.get("ssl.certificate.pem") or (
+        read_text(given["ssl.certificate.location"]) if "ssl.certificate.location" in given else None
+    )
+    key = given.get("ssl.key.pem") or (read_text(given["ssl.key.location"]) if "ssl.key.location" in given else None)
+    if chain is not None and key is not None:
+        found |= {"ssl.keystore.type": _PEM, "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    return found
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,209 @@
+"""The records of one namespace, judged from where the snapshot before them stands. Pure: the fold itself is the brokers'.
+
+A group is what must be folded together: one namespace in one partition (keys of no known form make groups of their own). What
+crosses groups is settled before, in `plan.py`, and comes as a `Plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from statechannel.core.digest import line
+from statechannel.core.joiner import Joiner
+from statechannel.core.keys import KeyState
+from statechannel.core.survey import STRICT, Facts
+from statechannel.core.view import Judgement, View
+from statechannel.core.view_rows import KeyRow, dump, restore
+
+
+class Plan(NamedTuple):
+    """How the records of one partition are read in one batch.
+
+    Attributes:
+        partitions: Of the channel.
+        position: Offset of the first record that is new; older ones are read only where a join needs them.
+        joins: The view is made anew out of the whole log, as a joining broker does; else it goes on from the snapshot.
+        facts: What a join takes without a verdict, and where a newer format stops.
+        cold_start: The join follows a cold start: what it takes leniently is also judged by the view before, which had no gap.
+        keeps: Nobody has vouched yet for what was joined: the view stays as it is, and records get no verdict.
+    """
+
+    partitions: int
+    position: int = 0
+    joins: bool = False
+    facts: Facts = STRICT
+    cold_start: bool = False
+    keeps: bool = False
+
+
+class Before(NamedTuple):
+    """A key's accepted state before a record; all None where it did not exist, or nobody can know."""
+
+    state: str | None = None
+    version: int | None = None
+    from_: str | None = None
+    to: str | None = None
+    id: str | None = None
+
+
+class Line(NamedTuple):
+    """What the archive says of a record beside its bytes and coordinates.
+
+    Attributes:
+        verdict: None where the record was taken leniently: nobody who joins there has a verdict.
+        why: For people, where the verdict does not say it all.
+    """
+
+    verdict: str | None = None
+    why: str = ""
+    kind: str | None = None
+    id: str | None = None
+    version: int | None = None
+    state: str | None = None
+    from_: str | None = None
+    to: str | None = None
+    base: str | None = None
+    covers: int | None = None
+    forced: bool | None = None
+    broker: str | None = None
+    incarnation: str | None = None
+    action: str | None = None
+    operation: str | None = None
+    reason: str | None = None
+    before: Before = Before()
+
+
+class Difference(NamedTuple):
+    """A key on which a cold start has overruled what was accepted before."""
+
+    key: str
+    held: str | None
+    asserted: str | None
+
+
+_LENIENT = Line()
+_NOTHING = Before()
+
+
+class GroupFold:
+    """Folds one group: first its rows of the snapshot before, then its records in the order of their offsets."""
+
+    def __init__(self, partition: int, plan: Plan) -> None:
+        self._partition = partition
+        self._plan = plan
+        self._held: list[KeyRow] = []
+        self._view: View | None = None
+        self._before_join: View | None = None
+        self._joiner: Joiner | None = None
+        self._at_join: dict[str, str] = {}
+        self.touched = False
+
+    def hold(self, row: KeyRow) -> None:
+        """Take a row of the snapshot before."""
+        self._held.append(row)
+
+    def read(self, offset: int, key: bytes | None, value: bytes | None) -> Line | None:
+        """Take in one record; None for those that are not archived: the old ones, and all from the stop on."""
+        plan = self._plan
+        if plan.facts.stop is not None and offset >= plan.facts.stop.offset:
+            return None
+        if plan.keeps:
+            return _LENIENT if offset >= plan.position else None
+        if not self.touched:
+            self._begin()
+        if self._joiner is not None:
+            if plan.facts.is_lenient(offset):
+                return self._read_leniently(self._joiner, offset, key, value)
+            self._end_join()
+        if self._view is None:
+            raise RuntimeError("a group has no view after its join")
+        found = _judged(self._view, offset, key, value)
+        return found if offset >= plan.position else None
+
+    def rows(self) -> Iterator[KeyRow]:
+        """The group's keys after all of its records."""
+        if not self.touched and not self._plan.joins:
+            yield from self._held
+            return
+        if not self.touched:
+            self._begin()
+        self._end_join()
+        if self._view is not None:
+            yield from dump(self._view)
+
+    def differences(self) -> list[Difference]:
+        """Keys on which the view before a cold start and the one behind it do not agree; to be asked when the fold has ended."""
+        if self._before_join is None or self._view is None or not self._plan.cold_start:
+            return []
+        return [*_differ(self._at_join, {key.name: line(key).decode() for key in self._before_join.existing()})]
+
+    def _begin(self) -> None:
+        self.touched = True
+        plan = self._plan
+        held = restore(self._partition, plan.partitions, self._held)
+        if not plan.joins:
+            self._view = held
+            return
+        if plan.cold_start:
+            self._before_join = held
+        if plan.facts.tentative or plan.facts.lenient_to >= 0:
+            self._joiner = Joiner(self._partition, plan.partitions)
+        else:
+            self._view = View(self._partition, plan.partitions)
+
+    def _read_leniently(self, joiner: Joiner, offset: int, key: bytes | None, value: bytes | None) -> Line | None:
+        joiner.read(offset, key, value)
+        if offset < self._plan.position:
+            return None
+        return _LENIENT if self._before_join is None else _judged(self._before_join, offset, key, value)
+
+    def _end_join(self) -> None:
+        if self._joiner is None:
+            return
+        self._view = self._joiner.view()
+        self._joiner = None
+        if self._plan.cold_start:
+            self._at_join = {key.name: line(key).decode() for key in self._view.existing()}
+
+
+def _differ(joined: dict[str, str], before: dict[str, str]) -> Iterator[Difference]:
+    for name in sorted(joined.keys() | before.keys()):
+        if joined.get(name) != before.get(name):
+            yield Difference(name, before.get(name), joined.get(name))
+
+
+def _judged(view: View, offset: int, key: bytes | None, value: bytes | None) -> Line:
+    held = view.keys.get(key) if key is not None else None
+    before = _NOTHING if held is None or held.state is None else _before(held)
+    return _line(view.read(offset, key, value), before)
+
+
+def _before(key: KeyState) -> Before:
+    return Before(str(key.state), key.version, key.from_, key.to, key.accepted_id)
+
+
+def _line(judgement: Judgement, before: Before) -> Line:
+    record = judgement.record
+    verdict = judgement.verdict.value
+    if record is None:
+        return Line(verdict, judgement.why, before=before)
+    return Line(
+        verdict,
+        judgement.why,
+        record.kind.value,
+        record.id,
+        record.version,
+        record.state.value,
+        record.from_,
+        record.to,
+        record.base,
+        record.covers,
+        record.forced,
+        record.broker,
+        record.incarnation,
+        record.text("action"),
+        record.text("operation"),
+        record.text("reason"),
+        before,
+    )

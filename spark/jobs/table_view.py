@@ -1,0 +1,141 @@
+"""The job table-view: the accepted state of every bundle as snapshots, and the archive of every record with its verdict."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import structlog
+
+from spark.cli.job import job_app, job_main
+from spark.cli.options import Option, streaming
+from spark.locks import only_job
+from spark.session import open_session
+from spark.streaming import Streaming
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+JOB = "table-view"
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """What this job alone is told.
+
+    Attributes:
+        table: Folder or URI of view and archive.
+        keep: Snapshots that are kept.
+        publish_topic: Topic that gets what has changed; None: none does.
+        accept_lost_head: Go on where records were deleted before they were read.
+    """
+
+    table: str
+    keep: int = 10
+    publish_topic: str | None = None
+    accept_lost_head: bool = False
+
+
+@streaming
+def table_view(
+    told: Streaming,
+    *,
+    table: Annotated[
+        str, Option("--table", metavar="DIR", help="Where view and archive are kept: a folder, or a URI.")
+    ],
+    keep: Annotated[int, Option("--keep", metavar="N", min=2, max=10_000, help="Snapshots that are kept.")] = 10,
+    publish_topic: Annotated[
+        str | None,
+        Option("--publish-topic", metavar="TOPIC", help="A compacted topic that gets each change of the view."),
+    ] = None,
+    accept_lost_head: Annotated[
+        bool, Option("--accept-lost-head", help="Go on where records were deleted before they were read.")
+    ] = False,
+) -> None:
+    """Keep the accepted state of every bundle as snapshots, and archive every record with its verdict."""
+    mine = TableView(table, keep, publish_topic, accept_lost_head)
+    _log_to_stderr()
+    with only_job(JOB, [told.checkpoint, table]):
+        session = open_session(f"statechannel {JOB} {told.channel}", conf=told.conf)
+        try:
+            run(session, told, mine, threading.Event())
+        finally:
+            session.stop()
+
+
+def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading.Event) -> None:
+    """Run the job in a session until it ends or is stopped.
+
+    Raises:
+        StateChannelError: What ended it.
+    """
+    # Imported late: help must not wait for Spark.
+    from spark.archive import Archive  # noqa: PLC0415
+    from spark.channel_log import ChannelTopic, raw_rows  # noqa: PLC0415
+    from spark.channel_publish import to_topic  # noqa: PLC0415
+    from spark.channel_table import ChannelTable  # noqa: PLC0415
+    from spark.metrics import JobMetrics, measured  # noqa: PLC0415
+    from spark.running import Work, run_query  # noqa: PLC0415
+    from spark.store import SnapshotStore  # noqa: PLC0415
+    from spark.table_figures import TableFigures  # noqa: PLC0415
+
+    topic = ChannelTopic(told.client, told.channel, told.kafka(), accept_lost_head=mine.accept_lost_head)
+    root = mine.table.rstrip("/")
+    publish = None if mine.publish_topic is None else to_topic(told.kafka(), mine.publish_topic)
+    table = ChannelTable(
+        session,
+        topic.log,
+        SnapshotStore(f"{root}/view", mine.keep),
+        Archive(f"{root}/archive"),
+        whole_log=lambda ends: topic.whole(session, ends),
+        check=topic.check,
+        publish=publish,
+    )
+    metrics = JobMetrics(JOB)
+    figures = TableFigures(metrics.registry, topic.log.compaction_lag_ms // 4)
+
+    def batch(frame: DataFrame, _: int) -> None:
+        figures.took(table.process(raw_rows(frame)))
+
+    work = Work(batch, stop)
+
+    def start() -> StreamingQuery:
+        positions = {number: place.position for number, place in table.places().items()}
+        topic.check(positions)
+        source = told.source(told.channel) | {"startingOffsets": topic.first(positions)}
+        rows = session.readStream.format("kafka").options(**source).load()
+        writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", told.checkpoint)
+        return writer.trigger(**told.trigger()).start()
+
+    with measured(session, metrics, told.metrics_port):
+        run_query(start, stop=stop, work=work, retries=told.retries, stop_timeout_s=told.stop_timeout_s)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+app = job_app(table_view)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job as a program; returns the exit code."""
+    return job_main(app, "python -m spark.jobs.table_view", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

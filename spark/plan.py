@@ -1,0 +1,225 @@
+"""What crosses namespaces is settled here, before any of them is folded: gaps, stops, joins, cold starts. Pure.
+
+The rules are the protocol's (section 5), for a reader that gets the log in batches: where the log goes on without a gap it judges
+on; where it does not, or where somebody started cold, it joins as a broker does, out of the whole log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from spark.fold import Plan
+from statechannel.core.survey import Facts, Stop
+
+
+class Reading(StrEnum):
+    """How a partition is read."""
+
+    STRICT = "strict"  # every record is judged
+    JOINING = "joining"  # nobody has vouched yet for what was read: the view is tentative
+
+
+class Mark(NamedTuple):
+    """A cold start whose clean heartbeat has not been read yet."""
+
+    offset: int
+    through: int
+
+
+class Vouching(NamedTuple):
+    """A heartbeat that decodes."""
+
+    offset: int
+    clean_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the reading of one partition stands; kept beside each snapshot.
+
+    Attributes:
+        position: Offset of the next record.
+        newest_ms: Log time of the newest record that was read.
+        strict_from: Offset from which records were judged without a break.
+        word: Offset of the newest record of somebody who knows the history: a heartbeat, or the mark of a cold start that counts.
+        mark: See `Mark`.
+        stop: Where a newer format stopped the reading.
+    """
+
+    position: int = 0
+    newest_ms: int = 0
+    reading: Reading = Reading.STRICT
+    strict_from: int = 0
+    word: int = -1
+    mark: Mark | None = None
+    stop: Stop | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a batch holds of one partition, from its position on.
+
+    Attributes:
+        first, last: Offsets of its first and last record.
+        gap_end: Offset behind the last gap in it (its first record included); -1 where it has none.
+        gap_end_ms: Log time of the record there.
+        stop: The first record of a newer format.
+        heartbeats, marks: In the order of the log, up to the stop.
+    """
+
+    records: int
+    first: int
+    last: int
+    oldest_ms: int
+    newest_ms: int
+    gap_end: int = -1
+    gap_end_ms: int = 0
+    stop: Stop | None = None
+    heartbeats: tuple[Vouching, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
+class Why(StrEnum):
+    """Why a partition joins."""
+
+    GAP = "gap"
+    AGAIN = "joining"
+    COLD_START = "cold-start"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Records that were cleaned away before the archive came to them.
+
+    Attributes:
+        from_offset, to_offset: First and last offset of the stretch that has gaps.
+        from_ms: Log time of the last record before it; 0 where there was none. `to_ms`: of the first record behind it.
+        strict_from: Offset from which records have verdicts again.
+    """
+
+    partition: int
+    from_offset: int
+    to_offset: int
+    from_ms: int
+    to_ms: int
+    strict_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done with one partition in one batch, and where its reading stands behind it."""
+
+    plan: Plan
+    place: Place
+    why: Why | None = None
+    missing: Missing | None = None
+
+
+def why_join(place: Place, seen: Seen) -> Why | None:
+    """Whether the whole log has to be read for this batch, and why."""
+    if seen.gap_end >= 0:
+        return Why.GAP
+    if place.reading is Reading.JOINING:
+        # Only somebody who vouches anew can end it.
+        return Why.AGAIN if any(0 <= one.clean_to < one.offset for one in seen.heartbeats) else None
+    mark = marked(place, seen)[0]
+    if mark is None:
+        return None
+    confirmed = any(mark.offset <= one.clean_to < one.offset for one in seen.heartbeats)
+    return Why.COLD_START if confirmed else None
+
+
+def marked(place: Place, seen: Seen) -> tuple[Mark | None, int]:
+    """The mark of the newest cold start that counts, and the newest word of somebody who knows the history.
+
+    A mark is void where anybody gave its word between what its writer had read and the mark itself.
+    """
+    mark, word = place.mark, place.word
+    told: list[Mark | Vouching] = [*seen.heartbeats, *seen.marks]
+    for one in sorted(told, key=lambda found: found.offset):
+        if isinstance(one, Mark):
+            if word > one.through:
+                continue
+            mark = one
+        word = max(word, one.offset)
+    return mark, word
+
+
+def go_on(partitions: int, place: Place, seen: Seen) -> Step:
+    """Judge on from the snapshot; while joining, take records in without a verdict."""
+    stop = seen.stop
+    mark, word = marked(place, seen)
+    after = replace(
+        place,
+        position=seen.last + 1 if stop is None else stop.offset,
+        newest_ms=seen.newest_ms,
+        mark=mark,
+        word=word,
+        stop=stop,
+    )
+    keeps = place.reading is Reading.JOINING
+    return Step(Plan(partitions, place.position, facts=Facts(stop=stop), keeps=keeps), after)
+
+
+def join(partitions: int, partition: int, place: Place, seen: Seen, facts: Facts, why: Why) -> Step:
+    """Make the view anew out of the whole log.
+
+    Args:
+        facts: How the log, from its beginning to the end of this batch, is to be read.
+    """
+    if facts.tentative and why is Why.COLD_START:
+        return go_on(partitions, place, seen)  # this view stands until somebody vouches for another one
+    reading = Reading.JOINING if facts.tentative else Reading.STRICT
+    cold = why is Why.COLD_START
+    strict_from = place.strict_from if cold else facts.lenient_to + 1
+    after = replace(
+        place,
+        position=seen.last + 1 if facts.stop is None else facts.stop.offset,
+        newest_ms=seen.newest_ms,
+        reading=reading,
+        strict_from=strict_from,
+        mark=None,
+        word=marked(place, seen)[1],
+        stop=facts.stop,
+    )
+    plan = Plan(partitions, place.position, joins=True, facts=facts, cold_start=cold)
+    missing = None
+    if why is Why.GAP:
+        missing = Missing(
+            partition,
+            place.position,
+            seen.gap_end - 1,
+            place.newest_ms,
+            seen.gap_end_ms,
+            None if facts.tentative else strict_from,
+        )
+    return Step(plan, after, why, missing)
+
+
+def place_fields(place: Place) -> dict[str, Any]:
+    """As JSON."""
+    return {
+        "position": place.position,
+        "newest_ms": place.newest_ms,
+        "reading": place.reading.value,
+        "strict_from": place.strict_from,
+        "word": place.word,
+        "cold_start": None if place.mark is None else place.mark._asdict(),
+        "stopped": None if place.stop is None else place.stop._asdict(),
+    }
+
+
+def read_place(fields: dict[str, Any]) -> Place:
+    """Out of JSON."""
+    mark, stop = fields["cold_start"], fields["stopped"]
+    return Place(
+        position=fields["position"],
+        newest_ms=fields["newest_ms"],
+        reading=Reading(fields["reading"]),
+        strict_from=fields["strict_from"],
+        word=fields["word"],
+        mark=None if mark is None else Mark(**mark),
+        stop=None if stop is None else Stop(**stop),
+    )

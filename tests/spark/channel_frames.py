@@ -1,0 +1,72 @@
+"""Logs of the tests as frames, and what the core says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark.archive import Archive
+from spark.channel_table import ChannelLog, ChannelTable
+from spark.schemas import RAW
+from spark.store import SnapshotStore
+from statechannel.core.inputs import RecordRead
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+LAG_MS = 3_600_000
+
+
+def frame_of(session: SparkSession, records: Iterable[RecordRead]) -> DataFrame:
+    """Records as the Kafka source would give them."""
+    rows = [(r.partition, r.offset, r.timestamp_ms, r.key, r.value, None) for r in records]
+    columns = zip(*rows, strict=True) if rows else [[] for _ in RAW]
+    table = pa.table([pa.array(list(c), f.type) for c, f in zip(columns, RAW, strict=True)], schema=RAW)
+    return session.createDataFrame(table, schema=from_arrow_schema(RAW))
+
+
+class LogTopic:
+    """A log that stands for the topic: what lies in it now, whatever was cleaned away."""
+
+    def __init__(self, session: SparkSession, partitions: int) -> None:
+        self.session = session
+        self.partitions = partitions
+        self.records: list[RecordRead] = []
+
+    def whole(self, ends: Mapping[int, int]) -> DataFrame:
+        """As the job reads it for a join."""
+        return frame_of(self.session, [r for r in self.records if r.partition in ends and r.offset < ends[r.partition]])
+
+
+def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:
+    """View and archive of a log in a folder."""
+    log = ChannelLog("bundle-state", "id-1", topic.partitions, LAG_MS)
+    options.setdefault("wall_ms", lambda: max((r.timestamp_ms for r in topic.records), default=0))
+    return ChannelTable(
+        topic.session,
+        log,
+        SnapshotStore(str(folder / "view")),
+        Archive(str(folder / "archive")),
+        whole_log=topic.whole,
+        **options,
+    )
+
+
+def archived(folder: Path) -> list[dict[str, Any]]:
+    """All rows of the archive, in the order of the log, read without Spark."""
+    found = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+def pieces(records: Sequence[RecordRead], cuts: Sequence[int]) -> list[list[RecordRead]]:
+    """A log in batches that end at these places."""
+    bounds = [0, *sorted(cuts), len(records)]
+    return [list(records[a:b]) for a, b in pairwise(bounds)]

@@ -1,0 +1,74 @@
+"""View and archive out of batches against the core's audit of the whole log: the same verdicts, the same digest."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark.store import SnapshotStore
+from statechannel.core import auditor
+from statechannel.core.inputs import RecordRead
+from statechannel.core.view import Judgement
+from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
+from tests.twin import loggen
+from tests.unit.core.against_twin import KNOBS, record_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def audited(records: list[RecordRead], ends: dict[int, int]) -> tuple[str, dict[tuple[int, int], str]]:
+    """Digest and verdicts as every broker has them."""
+    verdicts: dict[tuple[int, int], str] = {}
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        verdicts[record.partition, record.offset] = judgement.verdict.value
+
+    by_partition = {number: [r for r in records if r.partition == number] for number in ends}
+    answer = auditor.audit(
+        by_partition, end_offsets=ends, read="auto", now_ms=0, compaction_lag_ms=LAG_MS, observe=observe
+    )
+    return answer["digest"], verdicts
+
+
+def in_arrival_order(log: loggen.Log, seed: int) -> list[RecordRead]:
+    """Records of all partitions as a query may get them: each partition in order, mixed with the others."""
+    generator = Random(seed)
+    queues = [[record_of(line) for line in log.lines if line.partition == number][::-1] for number in log.end_offsets]
+    found = []
+    while any(queues):
+        queue = generator.choice([queue for queue in queues if queue])
+        found.append(queue.pop())
+    return found
+
+
+@pytest.mark.parametrize(("knobs", "seed"), [("honest", 1), ("junky", 2), ("wild", 3), ("wild", 4)])
+def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, knobs: str, seed: int) -> None:
+    log = loggen.generate(seed, KNOBS[knobs])
+    topic = LogTopic(session, len(log.end_offsets))
+    topic.records = in_arrival_order(log, seed)
+    generator = Random(seed)
+    cuts = [generator.randrange(len(topic.records)) for _ in range(3)]
+    table = table_on(topic, tmp_path)
+    for number, piece in enumerate(pieces(topic.records, cuts)):
+        generator.shuffle(piece)
+        table.process(frame_of(session, piece))
+        if number == 1:
+            # A batch that is repeated, and a process that begins anew.
+            table = table_on(topic, tmp_path)
+            table.process(frame_of(session, piece))
+    digest, verdicts = audited(topic.records, log.end_offsets)
+    pointer = SnapshotStore(str(tmp_path / "view")).latest()
+    assert pointer is not None
+    assert pointer.meta["digest"] == digest
+    assert pointer.meta["tentative"] is False
+    rows = archived(tmp_path)
+    assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
+    assert len(rows) == len(topic.records)
+    assert [(row["key"], row["value"]) for row in rows] == [
+        (record.key, record.value) for record in sorted(topic.records, key=lambda r: (r.partition, r.offset))
+    ]
