@@ -7,8 +7,8 @@ once, when the job has read up to the end: a Kafka broker whose clock jumps late
 Judged is *as of* a moment at which the end of the topic was asked for, once everything before that end has been read. So what
 waits in the topic always counts, and a job that lags behind judges nobody.
 
-Grace is *watched* time: between two judgements at most `watch_gap_s` of it passes. While the job was stopped or waited for Kafka,
-brokers may have had nobody to report to.
+Grace is *watched* time. A gap between two judgements that is much longer than the one before counts little, and a very long one
+ends every suspicion: while the job was stopped or waited for Kafka, brokers may have had nobody to report to.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from spark.load_fold import Holding
 _MARKS_KEPT: Final = 2
 """This batch's and the one before: where records come all the time, a batch never reaches the end as it is now."""
 _JUST_AFTER_S: Final = 1e-6
+_LONG_GAP_S: Final = 10.0
+"""Whoever writes to Kafka bridges shorter ones; so do two judgements."""
 
 
 class Mark(NamedTuple):
@@ -57,7 +59,8 @@ class TopicExpiry:
     """Ages and suspects of one topic. A new one knows no suspects: a whole grace passes before it buries anybody.
 
     Attributes:
-        watch_gap_s: Longest time between two judgements that counts as watched; two triggers.
+        watch_gap_s: A gap between two judgements that is as usual: two triggers. On a slow machine gaps are longer: up to
+            twice the gap before is usual, too.
         judged_s: The newest moment as of which was judged; None before the first.
     """
 
@@ -65,6 +68,7 @@ class TopicExpiry:
     watch_gap_s: float = 10.0
     judged_s: float | None = None
     _watched_s: float = 0.0
+    _gap_s: float = 0.0
     _expiry: Expiry = field(init=False)
     _born: dict[str, _Born] = field(default_factory=dict)
     _marks: list[Mark] = field(default_factory=list)
@@ -115,11 +119,12 @@ class TopicExpiry:
         self.judged_s = now_s
         due: dict[str, Tombstone] = {}
         if before_s is not None:
-            gap_s = now_s - before_s
-            self._watched_s += min(gap_s, self.watch_gap_s)
-            if gap_s > max(self.watch_gap_s, self.rules.grace_s):
+            gap_s, usual_s = now_s - before_s, max(self.watch_gap_s, 2 * self._gap_s)
+            self._gap_s = gap_s
+            self._watched_s += gap_s if gap_s <= usual_s else self.watch_gap_s
+            if gap_s > max(usual_s, self.rules.grace_s / 2, _LONG_GAP_S):
                 self._expiry.reset()
-            elif gap_s <= self.watch_gap_s and (crossed_s := self._crossed(before_s, now_s)) is not None:
+            elif gap_s <= usual_s and (crossed_s := self._crossed(before_s, now_s)) is not None:
                 due = self._judge(crossed_s, watched_s + crossed_s - before_s, now_ms)
         return due | self._judge(now_s, self._watched_s, now_ms)
 

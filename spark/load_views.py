@@ -10,24 +10,21 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from loaddata.expiry import ExpiryRules
 from loaddata.figures import wall_ms
 from loaddata.report_record import Kind
-from loaddata.table_view import ViewRules
 from loaddata.tombstone import Tombstone
 from spark.errors import TableFormatError
 from spark.lags import parse_offsets
 from spark.load_expiry import Mark, TopicExpiry
 from spark.load_fold import Judged, LoadFold
+from spark.load_options import JOB, LoadViewsOptions, Taken, TopicTaken
 from spark.load_table import LoadTable, bury, fold_rows, rows_of
 from spark.load_topics import ACCEPT_HINT, LoadTopicsAsker, TopicBrokenError
 from spark.store import Folder, Pointer
-from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_bounds import Bounds
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-JOB = "load-views"
 _RUN = "run-"
 _EARLIEST = -2
 _SHORTER_MAX = 2
@@ -44,43 +40,11 @@ _SHORTER_MAX = 2
 _WATCH_GAP_LEAST_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadViewsOptions:
-    """What the job is told.
-
-    Attributes:
-        client: How this process reaches Kafka.
-        spark_kafka: How Spark reaches it: options of its source and sink, `kafka.bootstrap.servers` among them.
-        trigger: Arguments of `DataStreamWriter.trigger`.
-        trigger_s: Time from the beginning of a batch to that of the next.
-        max_offsets_per_trigger: Most offsets of both topics in one batch; 0: no limit.
-        available_now: Take in what is there, then end; nobody is judged.
-        tombstones: Whether to bury; without it suspects are only shown.
-        accept_new_topic: Go on with a topic that was re-created.
-        keep: Snapshots that are kept.
-    """
-
-    channel: str
-    table: str
-    checkpoint: str
-    client: ClientSettings
-    spark_kafka: Mapping[str, str]
-    trigger: Mapping[str, Any] = field(default_factory=dict)
-    trigger_s: float = 5.0
-    max_offsets_per_trigger: int = 100_000
-    available_now: bool = False
-    tombstones: bool = True
-    accept_new_topic: bool = False
-    view: ViewRules = field(default_factory=ViewRules)
-    expiry: ExpiryRules = field(default_factory=ExpiryRules)
-    keep: int = 10
-    answer_s: float = 10.0
-
-
 class LoadViews:
     """One run of the job; `start` begins, and may be called again after the query ended.
 
     Args:
+        on_batch: Told of each batch that is done.
         asker: How Kafka is asked; another one is for tests, as are the clocks.
     """
 
@@ -89,6 +53,7 @@ class LoadViews:
         spark: SparkSession,
         options: LoadViewsOptions,
         *,
+        on_batch: Callable[[Taken], None] = lambda _: None,
         asker: LoadTopicsAsker | None = None,
         mono_s: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: wall_ms(time.time_ns() // 1_000_000),
@@ -97,6 +62,7 @@ class LoadViews:
         self.options = options
         self._mono_s = mono_s
         self._now_ms = now_ms
+        self._on_batch = on_batch
         self._asker = asker or LoadTopicsAsker(options.client, options.channel, timeout_s=options.answer_s)
         self._kinds = {name: kind for kind, name in self._asker.names.items()}
         self.table = LoadTable(spark, options.table, options.keep)
@@ -192,9 +158,8 @@ class LoadViews:
             .option("startingOffsets", orjson.dumps(starts).decode())
             # Retention deletes what is old: that is no loss here. Another topic is found out by its id.
             .option("failOnDataLoss", "false")
+            .option("maxOffsetsPerTrigger", str(options.max_offsets_per_trigger))
         )
-        if options.max_offsets_per_trigger:
-            reader = reader.option("maxOffsetsPerTrigger", str(options.max_offsets_per_trigger))
         records = reader.load()
         if options.available_now:
             return records
@@ -226,6 +191,12 @@ class LoadViews:
         if self.options.tombstones:
             for kind, tombstones in due.items():
                 self._bury(kind, tombstones)
+        self._on_batch(Taken(judged, {str(kind): self._taken(kind, due, began_s) for kind in Kind}))
+
+    def _taken(self, kind: Kind, due: Mapping[Kind, Mapping[str, Tombstone]], began_s: float) -> TopicTaken:
+        expiry, buried = self.expiry[kind], len(due.get(kind, {})) if self.options.tombstones else 0
+        unjudged_s = None if expiry.judged_s is None else began_s - expiry.judged_s
+        return TopicTaken(len(self.fold.topics[kind].view), len(expiry.suspects), buried, unjudged_s)
 
     def _check_topics(self, bounds: Mapping[Kind, Bounds], before: Mapping[Kind, int]) -> None:
         found = self._asker.ids()

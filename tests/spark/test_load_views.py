@@ -12,8 +12,9 @@ from loaddata.expiry import ExpiryRules
 from loaddata.report_record import Kind
 from loaddata.table_view import LoadRecord, ViewRules
 from spark.errors import JobExitCode, TableChangedError, TableFormatError
+from spark.load_options import LoadViewsOptions
 from spark.load_topics import TopicBrokenError
-from spark.load_views import LoadViews, LoadViewsOptions
+from spark.load_views import LoadViews
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_bounds import Bounds
 from tests.support.load_reports import NOW_MS, null, record

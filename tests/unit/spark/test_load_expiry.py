@@ -105,13 +105,18 @@ def test_a_pause_is_no_grace() -> None:
     held = {"a": Holding(3, 0.0)}
     assert ticks(expiry, held, 0.0, 105.0) == []
     assert expiry.suspects == ["a"]
-    assert batch(expiry, 130.0, held) == {}, "25 s were not watched: they count as two triggers"
-    assert batch(expiry, 135.0, held) == {}
-    assert ticks(expiry, held, 140.0, 160.0) == [150.0]
+    assert batch(expiry, 119.0, held) == {}, "14 s are more than usual: they count as two triggers"
+    assert ticks(expiry, held, 124.0, 160.0) == [139.0]
 
     expiry = expiry_of()
     ticks(expiry, held, 0.0, 105.0)
     assert ticks(expiry, held, 405.0, 450.0) == [435.0], "after a long one the whole grace begins anew"
+
+
+def test_on_a_slow_machine_long_gaps_are_usual() -> None:
+    expiry = expiry_of()
+    due_s = [now_s for now_s in range(0, 400, 40) if batch(expiry, float(now_s), {"a": Holding(3, 0.0)})]
+    assert due_s == [160, 240, 320], "its time was up at 100, the grace at 130; the next batches are at 160, ..."
 
 
 def test_who_is_gone_is_forgotten() -> None:
