@@ -73,6 +73,7 @@ def load_views(
     )
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spark").setLevel(logging.INFO)  # who is buried
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told once, by us
     with only_job(JOB, [told.checkpoint, table]):
         session = open_session(f"statechannel {JOB} {told.channel}", conf=told.conf)
         try:

@@ -73,8 +73,8 @@ async def broker(
         await service.close()
 
 
-async def until(true: Callable[[], object], what: str = "", *services: LoadService) -> None:
-    deadline_s = time.monotonic() + WAIT_S
+async def until(true: Callable[[], object], what: str = "", *services: LoadService, wait_s: float = WAIT_S) -> None:
+    deadline_s = time.monotonic() + wait_s
     while not true():
         if time.monotonic() > deadline_s:
             pytest.fail(f"{what or 'it did not come true in time'}; {[one.status() for one in services]}")
