@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark.errors import JobExitCode, SparkJobError
-from spark.jars import SPARK_VERSION, prepare_jars
+from spark.jars import prepare_jars
 from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableError
 from statechannel.embedded.java import find_java
 
@@ -160,6 +160,6 @@ def _check_connector(session: SparkSession) -> None:
         raise SparkJobError(
             "this Spark has no Kafka connector",
             hint="Give spark-submit the connector of its own version, for example "
-            f"`--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}`.",
+            f"`--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{session.version}`.",
             exit_code=JobExitCode.SPARK_MISSING,
         ) from error

@@ -6,10 +6,10 @@ A row has `partition`, `offset`, `timestamp_ms`, `key`, `value`, and `group`: th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from spark.plan import Mark, Seen, Vouching
@@ -36,23 +36,32 @@ class Survey(NamedTuple):
     groups: Mapping[int, tuple[str, ...]]
 
 
-def group_of(key: Column) -> Column:
-    """The unit of the fold: `tenant/namespace` of keys of a known form; of others anything that is the same for the same key."""
-    text = key.cast("string")
+_TEXT = "cast(key as string)"
+GROUP: Final = (
     # Spark does not look at bytes that it calls a string; a namespace is in ASCII, so the others may have any name.
-    return F.coalesce(F.when(F.is_valid_utf8(text), F.substring_index(text, "/", 2)).otherwise(F.hex(key)), F.lit(""))
+    f"coalesce(if(is_valid_utf8({_TEXT}), substring_index({_TEXT}, '/', 2), hex(key)), '')"
+)
+"""The unit of the fold: `tenant/namespace` of keys of a known form; of others anything that is the same for the same key."""
 
+_VALUE = "cast(value as string)"
+_PLAIN = (
+    f"length({_VALUE}) - length(replace({_VALUE}, 'format', '')) = 6 and instr({_VALUE}, char(92)) = 0 "
+    f"and {_VALUE} rlike '\"format\": ?1[,}} ]'"
+)
+MAY_BE_NEWER: Final = f"value is not null and not coalesce(startswith({_TEXT}, '!'), false) and not ({_PLAIN})"
+"""Whether a value may be of a newer format; the JVM clears those that say `"format":1` once and plainly."""
 
-def may_be_newer() -> Column:
-    """Whether a value may be of a newer format; the JVM clears those that say `"format":1` once and plainly."""
-    text = F.col("value").cast("string")
-    once = F.length(text) - F.length(F.replace(text, F.lit("format"), F.lit(""))) == len("format")
-    plain = once & (F.instr(text, "\\") == 0) & text.rlike('"format": ?1[,} ]')
-    return F.col("value").isNotNull() & ~_is_control() & ~plain
-
-
-def _is_control() -> Column:
-    return F.coalesce(F.col("key").cast("string").startswith("!"), F.lit(False))
+_TOLD = f"key in (X'{HEARTBEAT_KEY.hex()}', X'{COLD_START_KEY.hex()}')"
+_LOOK = (
+    "count(*) as records",
+    "min(offset) as first",
+    "max(offset) as last",
+    "min(timestamp_ms) as oldest_ms",
+    "max(timestamp_ms) as newest_ms",
+    f"count_if({MAY_BE_NEWER}) as doubtful",
+    f"collect_list(if({_TOLD}, struct(offset, key, value), null)) as told",
+    "collect_set(`group`) as groups",
+)
 
 
 def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
@@ -61,21 +70,7 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
     Args:
         positions: Offset that the first row of each partition should have.
     """
-    told = F.col("key").isin([HEARTBEAT_KEY, COLD_START_KEY])
-    found = (
-        rows.groupBy("partition")
-        .agg(
-            F.count("*").alias("records"),
-            F.min("offset").alias("first"),
-            F.max("offset").alias("last"),
-            F.min("timestamp_ms").alias("oldest_ms"),
-            F.max("timestamp_ms").alias("newest_ms"),
-            F.sum(may_be_newer().cast("int")).alias("doubtful"),
-            F.collect_list(F.when(told, F.struct("offset", "key", "value"))).alias("told"),
-            F.collect_set("group").alias("groups"),
-        )
-        .collect()
-    )
+    found = rows.groupBy("partition").agg(*map(F.expr, _LOOK)).collect()
     doubtful = [row["partition"] for row in found if row["doubtful"]]
     stops = _stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
@@ -118,7 +113,7 @@ def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None) -> Seen:
 
 def _stops(rows: DataFrame) -> dict[int, Stop]:
     """The first record of a newer format in each partition that has one."""
-    doubtful = rows.where(may_be_newer()).select("partition", "offset", "key", "value")
+    doubtful = rows.where(MAY_BE_NEWER).select("partition", "offset", "key", "value")
     found = doubtful.mapInArrow(_newer, _STOPS)
     first = found.groupBy("partition").agg(F.min(F.struct("offset", "format")).alias("first")).collect()
     return {row["partition"]: Stop(row["first"]["offset"], row["first"]["format"]) for row in first}
@@ -142,7 +137,7 @@ def _newer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     """The record behind the last gap of each partition: its offset and log time."""
     order = Window.partitionBy("partition").orderBy("offset")
-    expected = F.coalesce(F.lag("offset").over(order) + 1, _literal_by_partition(positions))
+    expected = F.coalesce(F.lag("offset").over(order) + 1, F.expr(_by_partition(positions)))
     behind = (
         rows.select("partition", "offset", "timestamp_ms", expected.alias("expected"))
         .where(F.col("offset") != F.col("expected"))
@@ -153,16 +148,14 @@ def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[
     return {row["partition"]: (row["last"]["offset"], row["last"]["timestamp_ms"]) for row in behind}
 
 
-def _literal_by_partition(values: Mapping[int, int]) -> Column:
-    chosen = F.lit(0).cast("long")
-    for partition, value in values.items():
-        chosen = F.when(F.col("partition") == partition, F.lit(value)).otherwise(chosen)
-    return chosen
+def _by_partition(values: Mapping[int, int]) -> str:
+    whens = " ".join(f"when {partition} then {value}" for partition, value in sorted(values.items()))
+    return f"case partition {whens} else 0 end" if whens else "0"
 
 
-def not_below(positions: Mapping[int, int]) -> Column:
+def not_below(positions: Mapping[int, int]) -> str:
     """Whether a row is not older than where its partition's reading stands."""
-    return F.col("offset") >= _literal_by_partition(positions)
+    return f"offset >= {_by_partition(positions)}"
 
 
 def facts_of_join(rows: DataFrame, seen: Mapping[int, Seen], *, oldest_kept_ms: int) -> dict[int, Facts]:
@@ -174,7 +167,7 @@ def facts_of_join(rows: DataFrame, seen: Mapping[int, Seen], *, oldest_kept_ms: 
     old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms)
     if any(one.stop is not None for one in seen.values()):
         last = {number: one.last if one.stop is None else one.stop.offset for number, one in seen.items()}
-        old = old.where(F.col("offset") <= _literal_by_partition(last))
+        old = old.where(f"offset <= {_by_partition(last)}")
     newest = {
         row["partition"]: row["newest"]
         for row in old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()

@@ -54,7 +54,8 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
 @pytest.mark.kafka
 def test_lag_on_a_real_log(session, tmp_path, kafka, topic_prefix):
     address = {"bootstrap.servers": kafka.bootstrap_servers}
-    AdminClient(address).create_topics([NewTopic(topic_prefix, 1)])[topic_prefix].result(30)
+    admin = AdminClient(address)  # held: its answers end with it
+    admin.create_topics([NewTopic(topic_prefix, 1)])[topic_prefix].result(30)
     producer = Producer(address)
     for number in range(5):
         producer.produce(topic_prefix, str(number), partition=0)
