@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from loaddata.report_record import Kind
 from spark.errors import JobExitCode, SparkJobError
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.topic_bounds import Bounds, BoundsAsker
 from statechannel.kafka.topics import TopicAdmin
@@ -66,7 +67,13 @@ class LoadTopicsAsker:
         """Where each topic begins and ends now.
 
         Raises:
-            KafkaAdapterError: Kafka did not answer in time, or a topic is gone.
+            TopicBrokenError: One is missing.
+            KafkaUnavailableError: Kafka did not answer in time.
         """
-        found = self._asker.ask((name, 0) for name in self.names.values())
+        places = [(name, 0) for name in self.names.values()]
+        try:
+            found = self._asker.ask(places)
+        except TopicMissingError:
+            self.ids()  # asks for some time: a Kafka broker that has just come back may know less
+            found = self._asker.ask(places)
         return {kind: found[name, 0] for kind, name in self.names.items()}
