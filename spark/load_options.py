@@ -29,6 +29,7 @@ class LoadViewsOptions:
         available_now: Take in what is there, then end; nobody is judged.
         tombstones: Whether to bury; without it suspects are only shown.
         accept_new_topic: Go on with a topic that was re-created.
+        compacts: Put the history's batches of days that are over into one.
         keep: Snapshots that are kept.
     """
 
@@ -46,6 +47,7 @@ class LoadViewsOptions:
     view: ViewRules = field(default_factory=ViewRules)
     expiry: ExpiryRules = field(default_factory=ExpiryRules)
     keep: int = 10
+    compacts: bool = True
     answer_s: float = 10.0
 
 

@@ -2,7 +2,7 @@
 
 Below the folder of the table:
 
-    history/dt=<UTC date of the log>/batch=<sequence>/part-*.parquet
+    history/dt=<UTC date of the log>/batch=<sequence>/*.parquet
     views/LATEST, views/v=<sequence>/broker-load/*.parquet, views/v=<sequence>/top-bundles/*.parquet
 
 One pointer stands for both views and for the history: a batch that it does not cover does not count yet.
@@ -10,6 +10,7 @@ One pointer stands for both views and for the history: a batch that it does not 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 
 from loaddata.report_record import Kind
 from loaddata.tombstone import Tombstone
+from spark.archive import Archive
 from spark.errors import TableChangedError
 from spark.load_fold import FOLD_COLUMNS, Judged
 from spark.load_rows import ROW, SOURCE_COLUMNS, decoded, schema_ddl
@@ -25,6 +27,9 @@ from spark.store import Folder, Pointer, SnapshotStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
 
 ROW_DDL = schema_ddl(ROW)
 _COMMON = ("topic", "offset", "log_time", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms", "owned_as_of")
@@ -35,6 +40,7 @@ VIEW_COLUMNS: Mapping[Kind, tuple[str, ...]] = {
 _RESTORED = [name for name in FOLD_COLUMNS if name in VIEW_COLUMNS[Kind.BROKER_LOAD]]
 _PLACE = pa.schema([("kind", pa.string()), ("offset", pa.int64())])
 _JUDGED = pa.schema([*_PLACE, ("fate", pa.string()), ("reason", pa.string())])
+_ORDER = ("kind", "offset")
 _TOMBSTONES = "key binary, headers array<struct<key: string, value: binary>>"
 
 
@@ -81,7 +87,7 @@ class LoadTable:
         self.views = SnapshotStore(
             f"{self.root.uri}/views", max(2, keep)
         )  # the newest is read while the next is written
-        self.history = self.root / "history"
+        self.history = Archive((self.root / "history").uri, counted="fate", order=_ORDER)
         self._tidy = False
 
     def check_ours(self, base: Pointer | None) -> None:
@@ -110,23 +116,25 @@ class LoadTable:
         Args:
             topic_ids: Id of each topic: another one has offsets of its own.
         """
-        sequence, _ = self.views.begin(base)
+        newest = -1 if base is None else base.sequence
         if not self._tidy:
-            self._remove_leftovers(sequence)
+            self.history.recover(newest)
         self._tidy = False
         fates = self._spark.createDataFrame(pa.Table.from_pylist([one._asdict() for one in judged], schema=_JUDGED))
         told = rows.drop("reason").join(F.broadcast(fates), ["kind", "offset"])
-        # By Kafka's order, in one file a day: sorted figures compress well.
         ids = F.create_map(*(F.lit(text) for one in topic_ids.items() for text in one))
-        placed = told.withColumn("topic_id", ids[F.col("topic")]).withColumn("batch", F.lit(sequence))
-        placed = placed.coalesce(1).sortWithinPartitions("dt", "kind", "offset")
-        placed.write.mode("append").partitionBy("dt", "batch").parquet(self.history.uri)
+        told = told.withColumn("topic_id", ids[F.col("topic")])
+        # One file a day, in the order of the log.
+        self.history.add(told.coalesce(1).sortWithinPartitions("dt", *_ORDER), newest + 1)
 
-    def _remove_leftovers(self, sequence: int) -> None:
-        """Take away what a writer left that died before the pointer was moved."""
-        for day in self.history.names():
-            if day.startswith("dt="):
-                (self.history / day / f"batch={sequence}").remove()
+    def compact(self, day: str) -> None:
+        """Put the batches of the days before this one into one each."""
+        for one in self.history.to_compact(day):
+            count = self.history.compact(self._spark, one, self._history_schema(one))
+            _log.info("%s of the history was %d batches and is one now", one, count)
+
+    def _history_schema(self, day: str) -> StructType:
+        return self._spark.read.parquet((self.history.root / day).uri).drop("batch").schema
 
     def write_views(
         self, rows: DataFrame, winners: Iterable[tuple[str, int]], base: Pointer | None, anew: Iterable[Kind] = ()

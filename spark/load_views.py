@@ -17,6 +17,7 @@ import orjson
 from loaddata.figures import wall_ms
 from loaddata.report_record import Kind
 from loaddata.tombstone import Tombstone
+from spark.archive import day_of
 from spark.errors import TableFormatError
 from spark.lags import parse_offsets
 from spark.load_expiry import Mark, TopicExpiry
@@ -79,6 +80,7 @@ class LoadViews:
         self._anew: set[Kind] = set()
         self._from: dict[Kind, int] = dict.fromkeys(Kind, _EARLIEST)
         self._shorter = dict.fromkeys(Kind, 0)
+        self._compacted_before = ""
         self._told: dict[str, list[str]] | None = None
 
     # --- beginning --------------------------------------------------------------------------------------------------
@@ -240,6 +242,14 @@ class LoadViews:
         self.table.write_views(rows, self.fold.winners(), self._base, self._anew)
         self._base = self.table.publish(self._base, self._meta(suspects))
         self._told, self._anew = suspects, set()
+        self._compact()
+
+    def _compact(self) -> None:
+        """Once a day of the log, while nothing lies there that no pointer covers."""
+        today = day_of(max(fold.log_clock_ms for fold in self.fold.topics.values()))
+        if self.options.compacts and today != self._compacted_before:
+            self.table.compact(today)
+            self._compacted_before = today
 
     def _meta(self, suspects: Mapping[str, list[str]]) -> dict[str, Any]:
         topics = {}

@@ -50,6 +50,9 @@ def load_views(
         int, Option("--held-bytes", min=900_000, help="Bytes of all reports held of each topic.")
     ] = 512 * 2**20,
     keep: Annotated[int, Option("--keep", min=2, help="Snapshots of the views that are kept.")] = 10,
+    compacts: Annotated[
+        bool, Option("--compact/--no-compact", help="Put the history's batches of days that are over into one.")
+    ] = True,
     accept_new_topic: Annotated[
         bool, Option("--accept-new-topic", help="Go on with a topic that was made anew under the old name.")
     ] = False,
@@ -70,6 +73,7 @@ def load_views(
         view=ViewRules(ttl_s=ttl_s, brokers_max=brokers_max, held_bytes=held_bytes),
         expiry=ExpiryRules(ttl_s=ttl_s, grace_s=grace_s, repeat_s=repeat_s),
         keep=keep,
+        compacts=compacts,
     )
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spark").setLevel(logging.INFO)  # who is buried

@@ -125,7 +125,7 @@ def test_views_and_history_and_who_can_read_them(world) -> None:
         f"select kind, \"offset\", fate, reason from read_parquet('{files}', hive_partitioning = true) order by all"
     )
     assert found.fetchall() == expected
-    days = duckdb.sql(f"select distinct dt::varchar, batch from read_parquet('{files}') order by all").fetchall()
+    days = duckdb.sql(f"select distinct dt::varchar, batch::int from read_parquet('{files}') order by all").fetchall()
     assert days == [("2025-06-15", 0), ("2025-06-15", 1), ("2025-06-16", 0)]
     table = pyarrow.dataset.dataset(f"{world.folder}/table/history", partitioning="hive").to_table()
     rows = sorted(table.to_pylist(), key=lambda row: (row["kind"], row["offset"]))
@@ -242,10 +242,29 @@ def test_two_writers_and_foreign_tables_are_refused(world) -> None:
         world.started()
 
 
+def test_a_day_that_is_over_becomes_one_batch(world) -> None:
+    for n in range(2):
+        world.take(record("b1", offset=n, seq=n + 1), tops=[top_record("b1", n, n + 1, 2, NOW_MS)])
+    before = world.history()
+    later_ms = NOW_MS + DAY_MS
+    world.take(record("b1", offset=2, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
+    history = world.folder / "table" / "history"
+    assert sorted(str(path.relative_to(history)) for path in history.glob("*/*")) == [
+        "dt=2025-06-15/batch=000000000001",
+        "dt=2025-06-16/batch=000000000002",
+    ]
+    assert world.history() == sorted([*before, ("broker-load", 2, "taken", "")])
+    world.started()
+    world.take(record("b1", offset=3, seq=4, timestamp_ms=later_ms, written_at_ms=later_ms))
+    assert len(world.history()) == 6
+    bundles = world.session.read.parquet(str(history)).where("kind = 'top-bundles'").select("bundles").collect()
+    assert [len(row.bundles) for row in bundles] == [2, 2]
+
+
 def test_old_snapshots_go(world) -> None:
-    for n in range(6):
+    for n in range(4):
         world.take(record("b1", offset=n, seq=n + 1))
     assert [name for name in world.job.table.views.root.names() if name.startswith("v=")] == [
-        f"v={n:012d}" for n in (3, 4, 5)
+        f"v={n:012d}" for n in (1, 2, 3)
     ]
-    assert world.view() == {"b1": 5}
+    assert world.view() == {"b1": 3}
