@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from loaddata.report_record import Kind
 from spark.errors import JobExitCode, SparkJobError
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.topic_bounds import Bounds, BoundsAsker
 from statechannel.kafka.topics import TopicAdmin
@@ -73,7 +73,9 @@ class LoadTopicsAsker:
         places = [(name, 0) for name in self.names.values()]
         try:
             found = self._asker.ask(places)
-        except TopicMissingError:
-            self.ids()  # asks for some time: a Kafka broker that has just come back may know less
-            found = self._asker.ask(places)
+        except TopicMissingError as error:
+            self.ids()
+            raise KafkaUnavailableError(
+                str(error), hint="Check that the Kafka brokers that have the topic run."
+            ) from None
         return {kind: found[name, 0] for kind, name in self.names.items()}
