@@ -33,6 +33,8 @@ NOT_PURE = {
         "channel_publish.py",
         "channel_table.py",
         "gateway.py",
+        "load_table.py",
+        "load_views.py",
         "locks.py",
         "metrics.py",
         "progress.py",
