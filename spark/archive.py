@@ -8,8 +8,8 @@ a pattern `dt=*/batch=*/*.parquet`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -18,13 +18,17 @@ from spark.schemas import ARCHIVE
 from spark.store import Folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
+LATEST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: later log times count as this one."""
+ROWS_IN_A_FILE: Final = 1_000_000
 _SCRATCH = "_writing"
 _COMPACTING = "_compacting"
 _OLD = "_replaced"
 _DAY = re.compile(r"dt=[0-9]{4,6}-[0-9]{2}-[0-9]{2}")
-_BATCH = re.compile(r"batch=([0-9]{12})(?:-([0-9]{12}))?")
+_BATCH = re.compile(r"batch=([0-9]{12})")
 
 
 class Archive:
@@ -41,15 +45,10 @@ class Archive:
         """Names of the folders of days, sorted."""
         return [name for name in self.root.names() if _DAY.fullmatch(name)]
 
-    def batches(self, day: str) -> list[tuple[int, int, str]]:
-        """First and last sequence of each folder of a day, and its name."""
-        found = []
-        for name in (self.root / day).names():
-            match = _BATCH.fullmatch(name)
-            if match:
-                first = int(match.group(1))
-                found.append((first, int(match.group(2) or first), name))
-        return found
+    def batches(self, day: str) -> list[int]:
+        """Sequences of the batches of a day."""
+        found = map(_BATCH.fullmatch, (self.root / day).names())
+        return [int(match.group(1)) for match in found if match]
 
     def recover(self, newest: int) -> list[str]:
         """Remove what was never pointed to, and finish or undo a compaction that was cut off.
@@ -69,10 +68,10 @@ class Archive:
         for name in (_SCRATCH, _COMPACTING):
             (self.root / name).remove()
         for day in self.days():
-            for _, last, name in self.batches(day):
-                if last > newest:
-                    (self.root / day / name).remove()
-                    removed.append(f"{day}/{name}")
+            for sequence in self.batches(day):
+                if sequence > newest:
+                    (self.root / day / _name(sequence)).remove()
+                    removed.append(f"{day}/{_name(sequence)}")
         return removed
 
     def add(self, rows: DataFrame, sequence: int) -> dict[str, int]:
@@ -88,38 +87,45 @@ class Archive:
         for day in [name for name in scratch.names() if _DAY.fullmatch(name)]:
             target = self.root / day
             target.files.create_dir(target.path, recursive=True)
-            (scratch / day).move_to(target / f"batch={sequence:012d}")
+            (scratch / day).move_to(target / _name(sequence))
         scratch.remove()
         counted = pc.value_counts(written.column("verdict")).to_pylist()
         return {one["values"] or "": one["counts"] for one in counted}
 
-    def to_compact(self, before: str) -> Iterator[str]:
-        """Days before this date (`YYYY-MM-DD`) that consist of more than one batch."""
-        for day in self.days():
-            if day.removeprefix("dt=") < before and len(self.batches(day)) > 1:
-                yield day
+    def to_compact(self, before: str) -> list[str]:
+        """Days before this one (`dt=YYYY-MM-DD`) that consist of more than one batch, the oldest first."""
+        return [day for day in self.days() if day < before and len(self.batches(day)) > 1]
 
-    def compact(self, day: str, read: DataFrame, files: int = 1) -> str:
-        """Put the batches of a closed day into one, sorted as the log is.
+    def compact(self, session: SparkSession, day: str, schema: StructType) -> int:
+        """Put the batches of a closed day into one, in the order of the log; nobody else may write the archive meanwhile.
 
-        Args:
-            read: The rows of that day.
-            files: So many files.
+        Readers miss the day for the moment between two renames; they never see a record twice.
 
         Returns:
-            Name of the folder that the day has now.
+            Number of batches that there were.
         """
         batches = self.batches(day)
-        name = f"batch={min(first for first, _, _ in batches):012d}-{max(last for _, last, _ in batches):012d}"
+        read = session.read.schema(schema).parquet((self.root / day).uri)
         fresh = self.root / _COMPACTING / day
         (self.root / _COMPACTING).remove()
+        files = 1 + read.count() // ROWS_IN_A_FILE
         ordered = read.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
-        ordered.write.parquet((fresh / name).uri)
+        # Its number is that of the newest: whatever is behind the pointer is told by it.
+        ordered.write.parquet((fresh / _name(max(batches))).uri)
         old = self.root / _OLD / day
         old.remove()
         old.files.create_dir((self.root / _OLD).path, recursive=True)
         (self.root / day).move_to(old)
         fresh.move_to(self.root / day)
-        old.remove()
-        (self.root / _COMPACTING).remove()
-        return name
+        for name in (_OLD, _COMPACTING):
+            (self.root / name).remove()
+        return len(batches)
+
+
+def day_of(time_ms: int) -> str:
+    """Name of the folder of a log time."""
+    return f"dt={datetime.fromtimestamp(max(0, min(LATEST_MS, time_ms)) / 1_000, UTC):%Y-%m-%d}"
+
+
+def _name(sequence: int) -> str:
+    return f"batch={sequence:012d}"

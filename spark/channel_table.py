@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.archive import Archive
+from spark.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
 from spark.channel_publish import Publish
 from spark.errors import NewerFormatError
-from spark.plan import Place, Reading, Seen, Step, Why, go_on, join, place_fields, read_place, why_join
-from spark.schemas import DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
+from spark.plan import Place, Reading, Step, Why, go_on, join, place_fields, read_place, why_join
+from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.store import Pointer, SnapshotStore
 from spark.survey import GROUP, Survey, facts_of_join, not_below, survey
 from statechannel.core.bundle import is_namespace
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _GROUPS_NAMED_MAX = 500
-_ROWS_IN_A_FILE = 1_000_000
-_LATEST_MS = 253_402_300_799_000  # the end of the year 9999
-_DATE = f"date_format(timestamp_millis(greatest(0, least({_LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
+_DATE = f"date_format(timestamp_millis(greatest(0, least({LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
 _DIFFERENCES_MAX = 1_000
 FORMAT = 1
 
@@ -79,6 +77,7 @@ class ChannelTable:
     Args:
         whole_log: Reads partitions from their beginning to these offsets (exclusive).
         publish: Called before the pointer moves; what it is told may be told again.
+        compacts: Put the batches of days that are over into one.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
     """
 
@@ -92,6 +91,7 @@ class ChannelTable:
         whole_log: Callable[[Mapping[int, int]], DataFrame],
         check: Callable[[Mapping[int, int]], None] = lambda _: None,
         publish: Publish | None = None,
+        compacts: bool = True,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._session = session
@@ -102,6 +102,8 @@ class ChannelTable:
         self._check = check
         self._publish = publish
         self._wall_ms = wall_ms
+        self._compacts = compacts
+        self._compacted_before = ""
         self._clean = False
 
     def places(self) -> dict[int, Place]:
@@ -131,11 +133,23 @@ class ChannelTable:
         finally:
             rows.unpersist()
         self._clean = True
+        self.compact()
         stopped = {number: step.stop for number, step in self.places().items() if step.stop is not None}
         if stopped:
             number, stop = min(stopped.items())
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
         return outcome
+
+    def compact(self) -> None:
+        """Put the batches of each day that is over in all partitions into one."""
+        newest = [place.newest_ms for place in self.places().values() if place.position]
+        today = day_of(min(newest, default=0))
+        if not self._compacts or today == self._compacted_before:
+            return
+        for day in self._archive.to_compact(today):
+            count = self._archive.compact(self._session, day, _spark_schema(ARCHIVE))
+            _log.info("compacted a day of the archive", day=day, batches=count)
+        self._compacted_before = today
 
     def _recover(self, base: Pointer | None) -> None:
         if self._clean:
@@ -146,13 +160,21 @@ class ChannelTable:
 
     def _take(self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey) -> Outcome:
         joins = {n: why for n, seen in found.seen.items() if (why := why_join(places[n], seen)) is not None}
-        older, steps = self._join(places, found.seen, joins)
+        whole_log: DataFrame | None = None
+        steps: dict[int, Step] = {}
+        if joins:
+            asked = {number: places[number] for number in joins}
+            begun_ms = self._wall_ms()
+            whole_log = self._with_older(rows, {number: found.seen[number].last + 1 for number in joins})
+            found, joins = self._look_again(places, whole_log, found, joins)
+            steps = self._join(places, whole_log, found, joins, begun_ms)
+            rows = _beside(rows, whole_log, asked, steps)
         for number, seen in found.seen.items():
-            if number not in steps:
+            if number not in joins:
                 steps[number] = go_on(self._log.partitions, places[number], seen)
         _tell(steps)
         sequence, folder = self._store.begin(base)
-        folded = self._fold(base, steps, rows if older is None else _beside(rows, older, joins), found.groups)
+        folded = self._fold(base, steps, rows, found.groups)
         try:
             number = sum(seen.records for seen in found.seen.values())
             verdicts = self._archive_rows(folded.where(F.col("row") == RECORD_ROW).select("record.*"), number, sequence)
@@ -167,8 +189,8 @@ class ChannelTable:
                 self._publish(state, before, sequence)
         finally:
             folded.unpersist()
-            if older is not None:
-                older.unpersist()
+            if whole_log is not None:
+                whole_log.unpersist()
         told = published(folder.uri)
         self._check({})
         after = dict(places) | {number: step.place for number, step in steps.items()}
@@ -176,32 +198,45 @@ class ChannelTable:
         pointer = self._store.publish(base, self._meta(base, after, steps, told, differences))
         return Outcome(
             pointer.sequence,
-            records=sum(seen.records for seen in found.seen.values()),
+            records=number,
             verdicts=verdicts,
             oldest_unread_ms=max(0, self._wall_ms() - oldest_ms),
             published=told,
         )
 
+    def _with_older(self, rows: DataFrame, ends: Mapping[int, int]) -> DataFrame:
+        """The whole log of some partitions: what Kafka still has of it, and what this batch has read of it."""
+        new = rows.where(F.col("partition").isin(list(ends)))
+        older = with_group(self._whole_log(ends))
+        only_there = older.join(new.select("partition", "offset"), ["partition", "offset"], "left_anti")
+        return new.unionByName(only_there).persist(StorageLevel.MEMORY_AND_DISK)
+
+    def _look_again(
+        self, places: Mapping[int, Place], whole_log: DataFrame, found: Survey, joins: Mapping[int, Why]
+    ) -> tuple[Survey, dict[int, Why]]:
+        """Records that only this batch lacks are no gap: a table may be older than its checkpoint."""
+        positions = {number: places[number].position for number in joins}
+        again = survey(whole_log.where(not_below(positions)), positions)
+        seen, groups = {**found.seen, **again.seen}, {**found.groups, **again.groups}
+        still = {n: why for n in joins if (why := why_join(places[n], seen[n])) is not None}
+        return Survey(seen, groups), still
+
     def _join(
-        self, places: Mapping[int, Place], seen: Mapping[int, Seen], joins: Mapping[int, Why]
-    ) -> tuple[DataFrame | None, dict[int, Step]]:
-        """Read the whole log of the partitions that join, once, and settle how."""
+        self, places: Mapping[int, Place], whole_log: DataFrame, found: Survey, joins: Mapping[int, Why], begun_ms: int
+    ) -> dict[int, Step]:
+        """Settle how the partitions that join are read."""
         if not joins:
-            return None, {}
-        ends = {number: seen[number].last + 1 for number in joins}
-        older = with_group(self._whole_log(ends)).persist(StorageLevel.MEMORY_AND_DISK)
-        begun_ms = self._wall_ms()
-        all_seen = survey(older, {}).seen
+            return {}
+        whole = {number: one for number, one in survey(whole_log, {}).seen.items() if number in joins}
         # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
-        now_ms = max(self._wall_ms(), *(one.newest_ms for one in all_seen.values()))
-        facts = facts_of_join(older, all_seen, oldest_kept_ms=now_ms - self._log.compaction_lag_ms)
+        now_ms = max(self._wall_ms(), *(one.newest_ms for one in whole.values()))
+        facts = facts_of_join(whole_log, whole, oldest_kept_ms=now_ms - self._log.compaction_lag_ms)
         if now_ms - begun_ms > self._log.compaction_lag_ms // 2:
             facts = {number: one._replace(tentative=True) for number, one in facts.items()}
-        steps = {
-            number: join(self._log.partitions, number, places[number], seen[number], facts[number], why)
+        return {
+            number: join(self._log.partitions, number, places[number], found.seen[number], facts[number], why)
             for number, why in joins.items()
         }
-        return older, steps
 
     def _fold(
         self, base: Pointer | None, steps: Mapping[int, Step], rows: DataFrame, groups: Mapping[int, tuple[str, ...]]
@@ -238,7 +273,7 @@ class ChannelTable:
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""
         dated = records.selectExpr("*", _DATE)
-        files = 1 + number // _ROWS_IN_A_FILE
+        files = 1 + number // ROWS_IN_A_FILE
         placed = dated.coalesce(1) if files == 1 else dated.repartitionByRange(files, "partition", "offset")
         return self._archive.add(placed.sortWithinPartitions("partition", "offset"), sequence)
 
@@ -291,9 +326,12 @@ def _places(base: Pointer | None, partitions: int) -> dict[int, Place]:
     return {number: read_place(told[str(number)]) if str(number) in told else Place() for number in range(partitions)}
 
 
-def _beside(rows: DataFrame, older: DataFrame, joins: Mapping[int, Why]) -> DataFrame:
-    """The partitions that join from the beginning, the others from their positions."""
-    return rows.where(~F.col("partition").isin(list(joins))).unionByName(older)
+def _beside(rows: DataFrame, whole_log: DataFrame, asked: Mapping[int, Place], steps: Mapping[int, Step]) -> DataFrame:
+    """The rows to be folded, where the whole log of some partitions was asked for: all of it only of those that join."""
+    joining = [str(number) for number, step in steps.items() if step.plan.joins]
+    new = not_below({number: place.position for number, place in asked.items()})
+    wanted = whole_log.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
+    return rows.where(~F.col("partition").isin(list(asked))).unionByName(wanted)
 
 
 def _wanted(steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]) -> str:

@@ -34,12 +34,14 @@ class TableView:
         keep: Snapshots that are kept.
         publish_topic: Topic that gets what has changed; None: none does.
         accept_lost_head: Go on where records were deleted before they were read.
+        compacts: Put the batches of days that are over into one.
     """
 
     table: str
     keep: int = 10
     publish_topic: str | None = None
     accept_lost_head: bool = False
+    compacts: bool = True
 
 
 @streaming
@@ -57,9 +59,12 @@ def table_view(
     accept_lost_head: Annotated[
         bool, Option("--accept-lost-head", help="Go on where records were deleted before they were read.")
     ] = False,
+    compacts: Annotated[
+        bool, Option("--compact/--no-compact", help="Put the archive's batches of days that are over into one.")
+    ] = True,
 ) -> None:
     """Keep the accepted state of every bundle as snapshots, and archive every record with its verdict."""
-    mine = TableView(table, keep, publish_topic, accept_lost_head)
+    mine = TableView(table, keep, publish_topic, accept_lost_head, compacts)
     _log_to_stderr()
     with only_job(JOB, [told.checkpoint, table]):
         session = open_session(f"statechannel {JOB} {told.channel}", conf=told.conf)
@@ -96,6 +101,7 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
         whole_log=lambda ends: topic.whole(session, ends),
         check=topic.check,
         publish=publish,
+        compacts=mine.compacts,
     )
     metrics = JobMetrics(JOB)
     figures = TableFigures(metrics.registry, topic.log.compaction_lag_ms // 4)

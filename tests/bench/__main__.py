@@ -10,14 +10,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import handoff, memory, replay, shedding, storm
+from tests.bench import handoff, memory, replay, shedding, spark_lag, storm
 from tests.bench.measure import ROOT, Figure, machine, save
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm, shedding; default: all"
+        "names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm, shedding, spark-lag; default: all"
     )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
@@ -34,6 +34,7 @@ def main() -> None:
         "memory": memory.run,
         "storm": partial(storm.run, min(given.rounds, 3)),
         "shedding": shedding.run,
+        "spark-lag": partial(spark_lag.run, given.transfers),
     }
     figures: list[Figure] = []
     for name in given.names or known:

@@ -72,3 +72,39 @@ def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, kn
     assert [(row["key"], row["value"]) for row in rows] == [
         (record.key, record.value) for record in sorted(topic.records, key=lambda r: (r.partition, r.offset))
     ]
+
+
+def test_days_that_are_over_become_one_batch(session: SparkSession, tmp_path: Path) -> None:
+    log = loggen.generate(1, KNOBS["honest"])
+    topic = LogTopic(session, len(log.end_offsets))
+    day_ms = 86_400_000
+    records = in_arrival_order(log, 1)
+    step_ms = 3 * day_ms // len(records)
+    topic.records = [record._replace(timestamp_ms=day_ms + step_ms * number) for number, record in enumerate(records)]
+    table = table_on(topic, tmp_path)
+    count = len(topic.records)
+    for piece in pieces(topic.records, [count // 6, count // 3, count // 2, 2 * count // 3]):
+        table.process(frame_of(session, piece))
+    days = sorted(folder.name for folder in (tmp_path / "archive").iterdir())
+    assert days == ["dt=1970-01-02", "dt=1970-01-03", "dt=1970-01-04"]
+    assert len(list((tmp_path / "archive/dt=1970-01-02").iterdir())) == 1
+    _, verdicts = audited(topic.records, log.end_offsets)
+    rows = archived(tmp_path)
+    assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
+    assert len(rows) == count
+
+
+def test_a_table_that_is_older_than_its_checkpoint_misses_nothing(session: SparkSession, tmp_path: Path) -> None:
+    log = loggen.generate(2, KNOBS["junky"])
+    topic = LogTopic(session, len(log.end_offsets))
+    topic.records = in_arrival_order(log, 2)
+    first, _, third, last = pieces(topic.records, [len(topic.records) * part // 4 for part in (1, 2, 3)])
+    table = table_on(topic, tmp_path)
+    for piece in (first, third, last):
+        table.process(frame_of(session, piece))
+    digest, verdicts = audited(topic.records, log.end_offsets)
+    pointer = SnapshotStore(str(tmp_path / "view")).latest()
+    assert pointer is not None
+    assert pointer.meta["digest"] == digest
+    assert pointer.meta["incomplete"] == []
+    assert {(row["partition"], row["offset"]): row["verdict"] for row in archived(tmp_path)} == verdicts
