@@ -247,3 +247,9 @@ def _java_trace(error: Any) -> str:
         if isinstance(found, str):
             return found
     return ""
+
+
+def failure_of(error: Exception) -> SparkJobError:
+    """What became of batch work that Spark or its JVM has ended with this error."""
+    text = str(error)
+    return _failure(cause_of(text), gist(text))
