@@ -17,8 +17,8 @@ from statechannel.core import auditor
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.survey import newer_format
-from statechannel.core.view import View
 from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
+from tests.support.clean_logs import clean_lines
 from tests.support.cold_start_logs import cold_start_log
 from tests.support.lone_engine import heartbeat
 from tests.support.pure_table import PureTable
@@ -201,12 +201,8 @@ HALF = 60
 
 def cleaned() -> tuple[list[RecordRead], list[RecordRead], int]:
     """A log, what the cleaner has left of it hours later, and the offset from which on caught-up members wrote again."""
-    log = loggen.generate(21, replace(KNOBS["honest"], partitions=1, steps=250))
-    view, clean_to = View(0, 1), -1
-    for line in log.lines:
-        view.read(line.offset, line.key, line.value)
-        clean_to = clean_to if view.ledger.open else line.offset
-    lines = log.lines[: clean_to + 1]
+    lines = clean_lines(21, 250)
+    clean_to = len(lines) - 1
     assert clean_to > 2 * HALF
     now_ms = lines[-1].timestamp_ms + 2 * LAG_MS
     later = [
