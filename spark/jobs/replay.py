@@ -164,7 +164,6 @@ def run(
     from spark.replay import Replay, Request  # noqa: PLC0415
     from spark.replay_fold import VERDICT  # noqa: PLC0415
     from spark.replay_logs import stored_rows  # noqa: PLC0415
-    from spark.replay_run import spark_errors  # noqa: PLC0415
     from spark.replay_verdicts import compared, verdicts_of, write_verdicts  # noqa: PLC0415
 
     request = Request(
