@@ -11,10 +11,10 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from spark.schemas import ARCHIVE
 from spark.store import Folder
 
 if TYPE_CHECKING:
@@ -37,10 +37,14 @@ class Archive:
 
     Args:
         uri: Folder of the archive.
+        counted: The column that says what became of a record.
+        order: The columns that say where it lies in the log.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, counted: str = "verdict", order: tuple[str, str] = ("partition", "offset")) -> None:
         self.root = Folder(uri)
+        self._counted = pa.schema([(counted, pa.string())])
+        self._order = order
 
     def days(self) -> list[str]:
         """Names of the folders of days, sorted."""
@@ -88,18 +92,18 @@ class Archive:
         """Write rows, which have a column `dt`, as the batch of this sequence.
 
         Returns:
-            How many have which verdict; "" stands for those without one.
+            How many have which verdict (what is counted here); "" stands for those without one.
         """
         scratch = self.root / _SCRATCH
         scratch.remove()
         rows.write.partitionBy("dt").parquet(scratch.uri)
-        written = ds.dataset(scratch.path, ARCHIVE, "parquet", scratch.files).to_table(["verdict"])
+        written = ds.dataset(scratch.path, self._counted, "parquet", scratch.files).to_table()
         for day in [name for name in scratch.names() if _DAY.fullmatch(name)]:
             target = self.root / day
             target.files.create_dir(target.path, recursive=True)
             (scratch / day).move_to(target / _name(sequence))
         scratch.remove()
-        counted = pc.value_counts(written.column("verdict")).to_pylist()
+        counted = pc.value_counts(written.column(0)).to_pylist()
         return {one["values"] or "": one["counts"] for one in counted}
 
     def to_compact(self, before: str) -> list[str]:
@@ -119,7 +123,7 @@ class Archive:
         fresh = self.root / _COMPACTING / day
         (self.root / _COMPACTING).remove()
         files = 1 + read.count() // ROWS_IN_A_FILE
-        ordered = read.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
+        ordered = read.repartitionByRange(files, *self._order).sortWithinPartitions(*self._order)
         # Its number is that of the newest: whatever is behind the pointer is told by it.
         ordered.write.parquet((fresh / _name(max(batches))).uri)
         old = self.root / _OLD / day

@@ -76,7 +76,7 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
     """
     found = _look(rows, positions)
     doubtful = [row["partition"] for row in found if row["doubtful"]]
-    stops = _stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
+    stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     if stops:
         rows = rows.where(f"offset <= {_by_partition({n: stop.offset for n, stop in stops.items()}, _LAST)}")
         found = _look(rows, positions)
@@ -128,7 +128,7 @@ def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None) -> Seen:
     )
 
 
-def _stops(rows: DataFrame) -> dict[int, Stop]:
+def find_stops(rows: DataFrame) -> dict[int, Stop]:
     """The first record of a newer format in each partition that has one."""
     doubtful = rows.where(MAY_BE_NEWER).select("partition", "offset", "key", "value")
     found = doubtful.mapInArrow(_newer, _STOPS)

@@ -31,9 +31,14 @@ class ExportedRecords(Sequence[RecordRead]):
     Holds eight bytes a record, so that a log of a million records costs 8 MB however large its values are.
     """
 
-    def __init__(self, path: Path, positions: array[int]) -> None:
+    def __init__(self, path: Path, positions: array[int], progress: Progress | None = None) -> None:
         self._path = path
         self._positions = positions
+        self._progress = progress
+
+    def telling(self, progress: Progress) -> ExportedRecords:
+        """The same records; whoever goes through them tells how far they are."""
+        return ExportedRecords(self._path, self._positions, progress)
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -43,14 +48,16 @@ class ExportedRecords(Sequence[RecordRead]):
             return
         with self._path.open("rb") as file:
             file.seek(self._positions[0])
-            left = len(self._positions)
+            all_, number = len(self._positions), 0
             for line in file:
                 if line.isspace():
                     continue
                 yield parse_record(line)
-                left -= 1
-                if not left:
+                number += 1
+                if number == all_:
                     return
+                if self._progress is not None and number % _EVERY == 0:
+                    self._progress(number)
         raise ExportFileError(f"{self._path} became shorter while it was read.")
 
     @overload
@@ -61,7 +68,7 @@ class ExportedRecords(Sequence[RecordRead]):
         if isinstance(index, slice):
             if index.step not in (None, 1):
                 raise ValueError("a log is read record by record: no steps")
-            return ExportedRecords(self._path, self._positions[index])
+            return ExportedRecords(self._path, self._positions[index], self._progress)
         with self._path.open("rb") as file:
             file.seek(self._positions[index])
             return parse_record(file.readline())

@@ -52,6 +52,11 @@ class History:
         self._is_topic = self.title != name
         self.lines: list[HistoryLine] = []
 
+    @property
+    def namespace(self) -> str:
+        """The namespace that all its records are of."""
+        return self._parts.namespace
+
     def is_named(self, records: Iterable[RecordRead]) -> bool:
         """Whether any of these records is about what was asked for: a bundle by its own key or among the children of another."""
         wanted = self._parts

@@ -39,14 +39,25 @@ def verdict_file(path: Path) -> Iterator[Observe]:
     Raises:
         ExportFileError: It cannot be written.
     """
+    with lines_file(path) as write:
+
+        def observe(record: RecordRead, judgement: Judgement) -> None:
+            write(format_verdict(record, judgement))
+
+        yield observe
+
+
+@contextmanager
+def lines_file(path: Path) -> Iterator[Callable[[bytes], object]]:
+    """The same, for lines that are made elsewhere.
+
+    Raises:
+        ExportFileError: It cannot be written.
+    """
     scratch = path.with_name(f".{path.name}.part")
     try:
         with scratch.open("wb") as file:
-
-            def observe(record: RecordRead, judgement: Judgement) -> None:
-                file.write(format_verdict(record, judgement))
-
-            yield observe
+            yield file.write
         scratch.replace(path)
     except OSError as error:
         raise unwritable(path, error) from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.export_file import ExportFile
-from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.verdict_file import Observe
-from statechannel.core.auditor import PartitionAudit, audit_full, audit_join
+from statechannel.core.auditor import audit_full, audit_join
 from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
+from statechannel.core.part import PartitionAudit
 from statechannel.core.states import State
 from statechannel.core.survey import has_gaps
 from statechannel.core.view import Judgement

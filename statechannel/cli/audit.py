@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from statechannel.audit.as_of import AsOf, parse_as_of
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.engine import (
+    DEFAULT_COMPACTION_LAG_MS,
+    LOCAL,
+    ArchiveSource,
+    AuditQuestion,
+    AuditResult,
+    ExportSource,
+    LiveSource,
+    Read,
+    Wants,
+    load_engine,
+)
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.export_file import ExportFile, read_export
-from statechannel.audit.history import History, history_fields
-from statechannel.audit.races import LostRaces, race_counts
-from statechannel.audit.run import DEFAULT_COMPACTION_LAG_MS, Read, audit_export
-from statechannel.audit.story import Gaps, gap_fields
+from statechannel.audit.history import History
 from statechannel.cli import audit_tables
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
@@ -32,6 +38,9 @@ export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def audit(
     connect: Connect,
     file: Annotated[Path | None, typer.Option("--file", metavar="F", help="An export file to be audited.")] = None,
+    archive: Annotated[
+        str | None, typer.Option("--archive", metavar="DIR", help="An audit archive (with --engine spark).")
+    ] = None,
     bootstrap_servers: BootstrapServers = None,
     as_of: Annotated[
         str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Look at this moment, inclusive.")
@@ -57,94 +66,101 @@ def audit(
     races: Annotated[
         bool, typer.Option("--races", help="Also who was rejected in favour of whom, in JSON too.")
     ] = False,
+    owned: Annotated[bool, typer.Option("--owned", help="List who served what, and since when.")] = False,
+    moves: Annotated[
+        bool, typer.Option("--moves", help="Count the changes of owner by hour of log time and cause.")
+    ] = False,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="Which program reads the log: local, spark.")
+    ] = LOCAL,
+    engine_options: Annotated[
+        list[str] | None,
+        typer.Option("--engine-option", metavar="KEY=VALUE", help="A setting of the engine; may be repeated."),
+    ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Ask the log what happened: accepted states, verdicts, debts, owners, gaps in service and their causes."""
-    if file is not None and bootstrap_servers is not None:
-        raise AuditQuestionError("--file and --bootstrap-servers exclude each other.", hint="Name one of them.")
+    source = _source(file, archive, bootstrap_servers, connect)
     moment = None if as_of is None else parse_as_of(as_of)
     table = output is Output.TABLE
-    found_gaps, found_races = Gaps(), LostRaces()
-    found_history = None if history is None else _history(history)
-    observers = [found_gaps.observe] if gaps or table else []
-    observers += [found_races.observe] if races or table else []
-    observers += [found_history.observe] if found_history is not None else []
-    with (
-        _log(file, connect) as export,
-        progress("judging", export.records, unit="records") as told,
-    ):
-        answer = audit_export(
-            export,
-            read=read,
-            as_of=moment,
-            compaction_lag_ms=compaction_lag_ms,
-            verdicts=verdicts,
-            observers=observers,
-            progress=told,
-        )
-        if history is not None and found_history is not None:
-            _require_named(history, found_history, export)
-        past = None if moment is None or not table else _past(moment, export)
-    if table:
-        wanted = audit_tables.Wanted(gaps=gaps, races=races or history is None, history=found_history)
-        audit_tables.show(answer, found_gaps.all(), found_races, wanted, past)
-    else:
-        print_json(answer | _extra(found_gaps if gaps else None, found_races if races else None, found_history))
-
-
-def _require_named(name: str, history: History, export: ExportFile) -> None:
-    if not any(history.is_named(records) for records in export.partitions.values()):
+    title = None if history is None else _title(history)
+    question = AuditQuestion(
+        source,
+        read=read,
+        as_of=moment,
+        compaction_lag_ms=compaction_lag_ms,
+        verdicts=verdicts,
+        wants=Wants(
+            gaps=gaps,
+            gap_count=table and not gaps,
+            races=races or table,
+            history=history,
+            owned=owned,
+            moves=moves,
+            cuts=table,
+        ),
+        options=_options(engine_options or ()),
+    )
+    result = load_engine(engine)(question, progress=progress)
+    if history is not None and not result.named:
         raise CommandError(
-            f"no record of the log is about {name}",
+            f"no record of the log is about {history}",
             hint="Check the name; `statechannel namespace list` has the namespaces, `statechannel bundles` the live bundles.",
             code=ExitCode.NOT_FOUND,
         )
+    if table:
+        past = None if moment is None or result.cuts is None else audit_tables.Past(moment, result.cuts)
+        audit_tables.show(result, title, past, races=races or history is None)
+    else:
+        print_json(result.answer | _extra(result))
 
 
-def _past(as_of: AsOf, export: ExportFile) -> audit_tables.Past:
-    partitions = sorted(export.header.end_offsets)
-    return audit_tables.Past(as_of, {number: as_of.cut(export.partitions.get(number, ())) for number in partitions})
+def _source(
+    file: Path | None, archive: str | None, bootstrap_servers: str | None, connect: Connect
+) -> ExportSource | ArchiveSource | LiveSource:
+    named = {"--file": file, "--archive": archive, "--bootstrap-servers": bootstrap_servers}
+    given = [option for option, value in named.items() if value is not None]
+    if len(given) > 1:
+        raise AuditQuestionError(f"{given[0]} and {given[1]} exclude each other.", hint="Name one of them.")
+    if file is not None:
+        return ExportSource(file)
+    if archive is not None:
+        return ArchiveSource(archive)
+    # Only a live audit needs the Kafka client; files are read on machines that have none of it.
+    from statechannel.cli.live_log import live_source  # noqa: PLC0415
+
+    return live_source(connect())
 
 
-def _extra(gaps: Gaps | None, races: LostRaces | None, history: History | None) -> dict[str, Any]:
-    extra: dict[str, Any] = {}
-    if gaps is not None:
-        extra["gaps"] = [gap_fields(gap) for gap in gaps.all()]
-    if races is not None:
-        extra["races"] = list(race_counts(races))
-    if history is not None:
-        extra["history"] = [history_fields(line) for line in history.lines]
-    return extra
+def _options(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for option in given:
+        name, equals, value = option.partition("=")
+        if not (name and equals):
+            raise AuditQuestionError(f"--engine-option {option!r} is not KEY=VALUE.", hint="Say KEY=VALUE.")
+        found[name] = value
+    return found
 
 
-def _history(name: str) -> History:
+def _extra(result: AuditResult) -> dict[str, Any]:
+    parts = {
+        "gaps": result.gaps,
+        "races": result.races,
+        "history": result.history,
+        "owned": result.owned,
+        "moves": result.moves,
+    }
+    return {name: list(part) for name, part in parts.items() if part is not None}
+
+
+def _title(name: str) -> str:
+    """What a history is of, for people."""
     try:
-        return History(name)
+        return History(name).title
     except ValueError as error:
         raise AuditQuestionError(
             f"--history {error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
         ) from error
-
-
-@contextmanager
-def _log(file: Path | None, connect: Connect) -> Iterator[ExportFile]:
-    """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
-    if file is not None:
-        yield _read(file)
-        return
-    # Only a live audit needs the Kafka client; files are read on machines that have none of it.
-    from statechannel.cli.live_log import export_live  # noqa: PLC0415
-
-    with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
-        path = Path(folder) / "export.jsonl"
-        export_live(connect(), path)
-        yield _read(path)
-
-
-def _read(path: Path) -> ExportFile:
-    size_bytes = path.stat().st_size if path.exists() else 0
-    with progress(f"reading {path.name}", size_bytes, unit="bytes") as told:
-        return read_export(path, progress=told)
 
 
 @export_app.command()

@@ -9,13 +9,13 @@ from typing import Any
 from rich.text import Text
 
 from statechannel.audit.as_of import AsOf, Cut
-from statechannel.audit.history import History, short_range
-from statechannel.audit.races import LostRaces, race_counts
-from statechannel.audit.story import Gap
+from statechannel.audit.engine import AuditResult
+from statechannel.audit.history import short_range
 from statechannel.cli.output import duration, moment, print_table, stdout
 from statechannel.core.verdict import MEANING, Verdict
 
 _GAPS_SHOWN = 200
+_OWNED_SHOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,50 +34,48 @@ class Past:
         yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What was asked for.
+def show(result: AuditResult, history_title: str | None, past: Past | None = None, *, races: bool) -> None:
+    """Print what was found.
 
-    Attributes:
-        gaps: All of them, not only their number.
-        races: Who was rejected in favour of whom.
-        history: If there is one, it is told without the tables about the whole log.
+    Args:
+        history_title: If there is one, the history is told without the tables about the whole log.
+        races: Who was rejected in favour of whom is told too.
     """
-
-    gaps: bool
-    races: bool
-    history: History | None
-
-
-def show(
-    answer: dict[str, Any], gaps: Sequence[Gap], races: LostRaces, wanted: Wanted, past: Past | None = None
-) -> None:
-    """Print what was asked for."""
-    if wanted.history is None:
+    answer = result.answer
+    if history_title is None:
         _whole(answer, past)
     else:
         about = ("read", "tentative", "as of", "last offsets", "end offsets", "digest")
         facts = [(what, value) for what, value in _facts(answer, past) if what in about or what.startswith("stopped")]
         stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
-    if wanted.races and races.counts:
+    if races and result.races:
         _blank()
         print_table(
             ("reason", "written by", "accepted instead of", "proposals"),
-            [(race["reason"], race["writer"], race["winner"], race["count"]) for race in race_counts(races)],
+            [(race["reason"], race["writer"], race["winner"], race["count"]) for race in result.races],
             title="Who was rejected, and whose record stood in the way",
         )
-    if wanted.gaps:
+    if result.gaps is not None:
         _blank()
-        _gaps(gaps)
-    elif wanted.history is None:
+        _gaps(result.gaps)
+    elif result.gap_count is not None and history_title is None:
         _blank()
-        open_ = sum(gap.length_ms is None for gap in gaps)
-        stdout().print(
-            f"gaps in service: {len(gaps)}" + (f", of which {open_} open; --gaps lists them" if gaps else "")
+        every, open_ = result.gap_count
+        stdout().print(f"gaps in service: {every}" + (f", of which {open_} open; --gaps lists them" if every else ""))
+    if result.moves is not None:
+        _blank()
+        print_table(
+            ("hour from", "cause", "changes of owner"),
+            [(moment(one["hour_ms"]), one["cause"], one["count"]) for one in result.moves],
+            title="Changes of owner",
+            empty="none: no bundle came to another owner",
         )
-    if wanted.history is not None:
+    if result.owned is not None:
         _blank()
-        _history(wanted.history)
+        _owned(result.owned)
+    if history_title is not None and result.history is not None:
+        _blank()
+        _history(history_title, result.history)
 
 
 def _whole(answer: dict[str, Any], past: Past | None) -> None:
@@ -127,8 +125,8 @@ def _ends(answer: dict[str, Any]) -> str:
     return ", ".join(f"{partition}: {end}" for partition, end in answer["end_offsets"].items())
 
 
-def _gaps(gaps: Sequence[Gap]) -> None:
-    closed = sorted(gap.length_ms for gap in gaps if gap.length_ms is not None)
+def _gaps(gaps: Sequence[dict[str, Any]]) -> None:
+    closed = sorted(gap["length_ms"] for gap in gaps if gap["length_ms"] is not None)
     title = "Gaps in service"
     if closed:
         title += (
@@ -139,15 +137,15 @@ def _gaps(gaps: Sequence[Gap]) -> None:
         ("from", "bundle", "cause", "length", "on request", "end", "owner before", "owner after", "why"),
         [
             (
-                moment(gap.start_ms),
-                gap.bundle,
-                gap.cause.value,
-                duration(gap.length_ms),
-                duration(gap.on_request_ms) if gap.on_request_ms else None,
-                gap.end.value,
-                gap.before,
-                gap.after,
-                gap.why,
+                moment(gap["start_ms"]),
+                gap["bundle"],
+                gap["cause"],
+                duration(gap["length_ms"]),
+                duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
+                gap["end"],
+                gap["from"],
+                gap["to"],
+                gap["why"],
             )
             for gap in gaps[-_GAPS_SHOWN:]
         ],
@@ -158,27 +156,48 @@ def _gaps(gaps: Sequence[Gap]) -> None:
         stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
 
 
-def _history(history: History) -> None:
+def _owned(owned: Sequence[dict[str, Any]]) -> None:
+    print_table(
+        ("bundle", "owner", "generation", "state", "since", "offset"),
+        [
+            (
+                one["bundle"],
+                one["owner"],
+                one["generation"],
+                one["state"],
+                moment(one["since_ms"]),
+                one["since_offset"],
+            )
+            for one in owned[:_OWNED_SHOWN]
+        ],
+        title="Who served what",
+        empty="no bundle has an owner",
+    )
+    if len(owned) > _OWNED_SHOWN:
+        stdout().print(f"(the first {_OWNED_SHOWN} of {len(owned):,}; all of them with --owned --output json)")
+
+
+def _history(title: str, lines: Sequence[dict[str, Any]]) -> None:
     print_table(
         ("offset", "time", "range", "verdict", "version", "state", "from", "to", "by", "action", "operation", "note"),
         [
             (
-                line.offset,
-                moment(line.timestamp_ms),
-                short_range(line.key),
-                line.verdict.value,
-                line.version,
-                line.state,
-                line.from_,
-                line.to,
-                line.by,
-                line.action,
-                line.operation,
-                "; ".join(filter(None, (line.reason, line.note))),
+                line["offset"],
+                moment(line["timestamp_ms"]),
+                short_range(line["key"]),
+                line["verdict"],
+                line["version"],
+                line["state"],
+                line["from"],
+                line["to"],
+                line["by"],
+                line["action"],
+                line["operation"],
+                "; ".join(filter(None, (line["reason"], line["note"]))),
             )
-            for line in history.lines
+            for line in lines
         ],
-        title=f"History of {history.title}",
+        title=f"History of {title}",
         empty="no record was judged",
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from statechannel.audit.engine import LiveSource
 from statechannel.audit.export_file import write_export
 from statechannel.audit.export_line import ExportHeader
 from statechannel.cli.connection import Connection
@@ -64,6 +65,16 @@ def export_live(connection: Connection, path: Path) -> ExportHeader:
         total = sum(span.end - span.start for span in spans)
         told = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
         return write_export(path, header, _all(tails, spans, told), now_ms=now_ms)
+
+
+def live_source(connection: Connection) -> LiveSource:
+    """The channel's topic as a source of audits."""
+    return LiveSource(
+        connection.client.bootstrap_servers,
+        connection.topics.names[Topic.CHANNEL],
+        connection.client.properties,
+        lambda path: export_live(connection, path),
+    )
 
 
 def _all(tails: list[PartitionTail], spans: list[Span], told: Callable[[int], None]) -> Iterator[RecordRead]:

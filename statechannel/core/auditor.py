@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from statechannel.core.digest import digest
-from statechannel.core.joiner import Joiner
+from statechannel.core.part import PartReader
 from statechannel.core.states import State
 from statechannel.core.survey import STRICT, Facts, Stop, has_gaps, join_facts
 from statechannel.core.verdict import REJECTIONS, Verdict
-from statechannel.core.view import Judgement, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statechannel.core.inputs import RecordRead
-
-    Observer = Callable[[RecordRead, Judgement], None]
+    from statechannel.core.part import JoinObserver, Observer, PartitionAudit
+    from statechannel.core.view import View
 
 
 class Moment(Protocol):
@@ -35,22 +34,6 @@ class Moment(Protocol):
     def __call__(self, record: RecordRead) -> bool:
         """Whether the record lies in the prefix; the first that does not ends its partition's."""
         ...
-
-
-@dataclass(slots=True)
-class PartitionAudit:
-    """What was found in one partition.
-
-    Attributes:
-        strict_from: Offset from which records were judged strictly; None if none was.
-        tentative: The partition could only be read leniently: its accepted states may be wrong.
-    """
-
-    view: View
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
-    stop: Stop | None = None
-    tentative: bool = False
-    strict_from: int | None = 0
 
 
 def audit_full(
@@ -83,35 +66,12 @@ def audit_part(
     records: Iterable[RecordRead],
     facts: Facts,
     observe: Observer | None = None,
+    join_observer: JoinObserver | None = None,
 ) -> PartitionAudit:
     """Read a partition, or only the records of some of its namespaces, in the order of their offsets."""
-    stop = facts.stop
-    result = PartitionAudit(
-        View(partition, partitions),
-        stop=stop,
-        tentative=facts.tentative,
-        strict_from=None if facts.tentative else facts.lenient_to + 1,
-    )
-    joiner = Joiner(partition, partitions) if facts.tentative or facts.lenient_to >= 0 else None
-    for record in records:
-        if stop is not None and record.offset > stop.offset:
-            break
-        if joiner is not None:
-            if facts.is_lenient(record.offset):
-                joiner.read(record.offset, record.key, record.value)
-                continue
-            result.view = joiner.view()
-            joiner = None
-        judgement = result.view.read(record.offset, record.key, record.value)
-        result.verdicts[judgement.verdict] += 1
-        if observe is not None:
-            observe(record, judgement)
-        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
-            result.stop = Stop(record.offset, judgement.format)
-            break
-    if joiner is not None:
-        result.view = joiner.view()
-    return result
+    part = PartReader(partition, partitions, facts, observe, join_observer)
+    part.read(records)
+    return part.result()
 
 
 @dataclass(slots=True)
@@ -211,6 +171,8 @@ def audit(
     compaction_lag_ms: int,
     as_of: Moment | None = None,
     observe: Observer | None = None,
+    join_observer: JoinObserver | None = None,
+    each_part: Callable[[PartitionAudit], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Audit a whole log.
 
@@ -219,6 +181,7 @@ def audit(
         read: `full`, `join` or `auto`.
         now_ms: When the log was exported (milliseconds since 1970).
         as_of: True for the records up to the moment asked for; each partition is read up to its first other record.
+        each_part: Told what was found in each partition, in order.
 
     Raises:
         ValueError: `full` was asked for and a partition has gaps.
@@ -230,22 +193,34 @@ def audit(
         for partition, records in prefixes.items()
     }
     gapped = [partition for partition, records in prefixes.items() if has_gaps(records, ends[partition])]
-    if read == "full" and gapped:
-        raise ValueError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
-    mode = "join" if read == "join" or gapped else "full"
+    mode = reading_of(read, gapped)
     parts = []
     for partition, records in prefixes.items():
+        facts = STRICT
         if partition in gapped:
-            parts.append(
-                audit_join(partition, partitions, records, oldest_kept_ms=now_ms - compaction_lag_ms, observe=observe)
-            )
-        else:
-            parts.append(audit_full(partition, partitions, records, observe))
+            facts = join_facts(records, oldest_kept_ms=now_ms - compaction_lag_ms)
+        parts.append(audit_part(partition, partitions, records, facts, observe, join_observer))
+        each_part(parts[-1])
     total = sum(len(records) for records in by_partition.values())
     found = Findings()
     for part in parts:
         found.add(findings_of(part))
     return summary(found, digest=digest(part.view for part in parts), records=total, end_offsets=end_offsets, read=mode)
+
+
+def reading_of(read: str, gapped: Sequence[int]) -> str:
+    """How a log is read, for the answer: `full` or `join`.
+
+    Args:
+        read: `full`, `join` or `auto`.
+        gapped: Partitions with gaps.
+
+    Raises:
+        ValueError: `full` was asked for and a partition has gaps.
+    """
+    if read == "full" and gapped:
+        raise ValueError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
+    return "join" if read == "join" or gapped else "full"
 
 
 def prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:

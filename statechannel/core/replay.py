@@ -7,7 +7,7 @@ only somebody who asks for a judgement needs, and so more than half of the time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -28,28 +28,65 @@ from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable
 
-    from statechannel.core.inputs import RecordRead
+    from statechannel.core.inputs import Topic
     from statechannel.core.view import View
+
+    Row = tuple[Topic, int, int, int, bytes | None, bytes | None]
 
 _loads = orjson.loads
 _STATES = BUNDLE_STATES_BY_NAME
 _SPLITTING = State.SPLITTING
-_UNSUPPORTED = Verdict.UNSUPPORTED_FORMAT
+_ACCEPTED, _UNSUPPORTED = Verdict.ACCEPTED, Verdict.UNSUPPORTED_FORMAT
 
 
-def read_many(view: View, records: Iterable[RecordRead], position: int, end: int) -> int:
+class _Taken(NamedTuple):
+    """How far a bulk reader came.
+
+    Attributes:
+        position: The next offset that it would read.
+        accepted: Number of plain moves among what it took in.
+        newer_format: That of the record at which it stopped; 0 where it did not stop for one.
+    """
+
+    position: int
+    accepted: int
+    newer_format: int
+
+
+def read_many(view: View, records: Iterable[Row], position: int, end: int) -> int:
     """Take in records from `position` as `View.read` would, for as long as they have no gap and lie below `end`.
+
+    Args:
+        records: As `RecordRead` has them.
 
     Returns:
         The next position: of the first record that was not taken in. A record in a newer format is not, nor is the mark
         of a cold start.
     """
+    return _read(view, records, position, end, None).position
+
+
+def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -> tuple[int, int] | None:
+    """Take in all records as `View.read` would, with gaps between them or without, and count the verdicts.
+
+    Returns:
+        Offset and format of a record in a newer format: nothing behind it was taken in. None where there was none.
+    """
+    taken = _read(view, records, 0, 0, verdicts)
+    if taken.accepted:
+        verdicts[_ACCEPTED] += taken.accepted
+    return (taken.position, taken.newer_format) if taken.newer_format else None
+
+
+def _read(view: View, records: Iterable[Row], position: int, end: int, verdicts: Counter[Verdict] | None) -> _Taken:
+    accepted = 0
     read, held, open_debts, writers = view.read, view.keys.get, view.ledger.open, view.writers
     place, note = view.place, view.note
     for _, _, offset, _, name, value in records:
-        if offset != position or offset >= end:
+        if verdicts is None and (offset != position or offset >= end):
             break
         key = held(name)  # type: ignore[arg-type]  # nothing is held under None
         if key is not None and value is not None and key.lower >= 0 and key not in open_debts:
@@ -89,13 +126,18 @@ def read_many(view: View, records: Iterable[RecordRead], position: int, end: int
                     place(key, state, version, from_, to)
                     note(key, record_id, writer, raw, offset)
                     key.settled = view.applied = offset
-                    position += 1
+                    position = offset + 1
+                    accepted += 1
                     continue
             except (KeyError, TypeError, ValueError):
                 pass  # not a plain move: `View.read` finds the word for it
-        if name == COLD_START_KEY:
+        if verdicts is None and name == COLD_START_KEY:
             break  # what follows was judged by another view than this one
-        if read(offset, name, value).verdict is _UNSUPPORTED:
-            break
-        position += 1
-    return position
+        judgement = read(offset, name, value)
+        verdict = judgement.verdict
+        if verdicts is not None:
+            verdicts[verdict] += 1
+        if verdict is _UNSUPPORTED:
+            return _Taken(offset, accepted, judgement.format)
+        position = offset + 1
+    return _Taken(position, accepted, 0)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from zlib import crc32
 
 import pytest
 
+from statechannel.core.auditor import Findings, audit_part, findings_of
 from statechannel.core.codec import COLD_START_KEY
-from statechannel.core.digest import digest
+from statechannel.core.digest import digest, digest_of, line
 from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.part import PartReader
 from statechannel.core.replay import read_many
 from statechannel.core.replica import Phase, Replica
+from statechannel.core.survey import Facts, join_facts
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import View
 from tests.bench.records import LogMaker
@@ -56,6 +60,48 @@ def test_bulk_and_single_records_end_alike(knobs: str, seed: int) -> None:
         assert debts_of(view) == debts_of(expected)
         assert settled(view) == settled(expected)
         assert digest([view]) == digest([expected])
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_parts_read_in_bulk_in_pieces_end_as_the_whole_read_record_by_record(knobs: str, seed: int) -> None:
+    """Whatever way a log is parted by namespace, with gaps and without, the parts together find what the whole finds."""
+    chance = random.Random(seed)
+    log = loggen.generate(seed, KNOBS[knobs])
+    partitions = len(log.end_offsets)
+    for of_log in (log, log.compacted(seed, KNOBS[knobs])):
+        for partition, lines in by_partition(of_log).items():
+            records = [record_of(line) for line in lines]
+            oldest_kept_ms = chance.choice([0, log.exported_at_ms - 3_600_000])
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+            if of_log is log and chance.random() < 0.5:
+                facts = Facts(-1, facts.stop)
+            whole = audit_part(partition, partitions, records, facts, lambda *_: None)
+            expected = findings_of(whole)
+            found, lines_found = Findings(), {}
+            ways = chance.randint(1, 5)
+            for number in range(ways):
+                part = PartReader(partition, partitions, facts)
+                mine = [record for record in records if crc32(namespace_of(record.key)) % ways == number]
+                while mine:
+                    size = chance.randint(1, 40)
+                    part.read(mine[:size])
+                    mine = mine[size:]
+                audit = part.result()
+                found.add(findings_of(audit))
+                lines_found |= {key.key: line(key) for key in audit.view.existing()}
+            assert sorted(found.debts, key=lambda debt: debt[1]) == sorted(expected.debts, key=lambda debt: debt[1])
+            assert +found.verdicts == +expected.verdicts
+            assert (found.owners, found.bundles, found.namespaces) == (
+                expected.owners,
+                expected.bundles,
+                expected.namespaces,
+            )
+            assert (found.stops, found.tentative) == (expected.stops, expected.tentative)
+            assert digest_of(text for _, text in sorted(lines_found.items())) == digest([whole.view])
+
+
+def namespace_of(key: bytes | None) -> bytes:
+    return b"" if key is None else b"/".join(key.split(b"/")[:2])
 
 
 def test_the_log_of_the_benchmark_is_what_it_says() -> None:

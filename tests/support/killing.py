@@ -17,6 +17,7 @@ from statechannel.api import Owned, StateChannel
 from statechannel.audit.story import Gaps
 from statechannel.core import auditor
 from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.part import PartitionAudit
 from statechannel.core.placement import FewestBundles
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
@@ -134,7 +135,7 @@ def read_log(bootstrap: str, channel: str) -> list[RecordRead]:
         return list(tail.records(tail.span()))
 
 
-def audit_of(records: Sequence[RecordRead]) -> tuple[auditor.PartitionAudit, Gaps]:
+def audit_of(records: Sequence[RecordRead]) -> tuple[PartitionAudit, Gaps]:
     gaps = Gaps()
     return auditor.audit_full(0, 1, records, gaps.observe), gaps
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.engine import Read
 from statechannel.audit.export_file import read_export
-from statechannel.audit.run import Read, audit_export
+from statechannel.audit.local import audit_export
 
 EXAMPLES = Path(__file__).parents[2] / "golden" / "channel-record"
 EXPECTED = json.loads((EXAMPLES / "expected.json").read_text())

@@ -1,0 +1,392 @@
+"""The replay of a whole log: what the local audit finds, found by many tasks.
+
+All that crosses namespaces is settled for each partition as `Facts`; the records of each namespace are folded apart, and what
+is found adds up. The first pass takes it that a log has neither gaps nor records of a newer format, since most have none, and
+finds out whether that holds; where it does not, the facts are gathered and the log is folded again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from spark.errors import JobExitCode, SparkJobError
+from spark.replay_fold import (
+    GAPS,
+    HISTORY,
+    LINE,
+    NOTE_PARTITION,
+    OWNED,
+    PART,
+    SPLIT,
+    VERDICT,
+    Task,
+    bytes_of,
+    work_of,
+)
+from spark.replay_named import named
+from spark.replay_survey import Survey, below, survey
+from statechannel.audit.as_of import AsOf, Cut
+from statechannel.audit.engine import AuditResult, GapCount, Read, Wants
+from statechannel.audit.moves import MoveCause, move_fields
+from statechannel.audit.observing import gap_order
+from statechannel.audit.races import LostRaces, race_counts
+from statechannel.core.auditor import Findings, reading_of, summary
+from statechannel.core.digest import digest_of
+from statechannel.core.survey import STRICT, Facts, Stop
+from statechannel.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_FOUND = "kind string, partition int, offset long, key binary, content binary"
+_OFFSETS_OF_A_TASK = 100_000
+_TASKS_MAX = 64
+_PASSES_MAX = 5
+_JOINED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Records as rows, with what is known of the whole.
+
+    Attributes:
+        name: For people.
+        rows: partition, offset, timestamp_ms, key, value; those of partition -1 are notes of the reader.
+        ends: Offset after the last record of each partition, empty ones too.
+        now_ms: Behind every reading of the rows: what was younger than the lag then was not cleaned away before.
+        check: Told the notes; raises where the source is not what it should be.
+        likely_gapped: The survey comes first, since the log is known to have gaps, or likely to.
+    """
+
+    name: str
+    rows: DataFrame
+    ends: Mapping[int, int]
+    now_ms: Callable[[], int]
+    check: Callable[[Sequence[bytes]], None] = lambda _: None
+    likely_gapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be found; the fields are those of `AuditQuestion`."""
+
+    read: Read = Read.AUTO
+    as_of: AsOf | None = None
+    compaction_lag_ms: int = 0
+    wants: Wants = field(default_factory=Wants)
+    verdicts: bool = False
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the fold itself saw of a partition."""
+
+    records: int = 0
+    inside: int = 0
+    last: int = -1
+    stop: Stop | None = None
+
+    def take(self, body: Mapping[str, Any]) -> None:
+        self.records += body["records"]
+        self.inside += body["inside"]
+        self.last = max(self.last, body["last"])
+        if body["stop"] and (self.stop is None or body["stop"][0] < self.stop.offset):
+            self.stop = Stop(*body["stop"])
+
+
+class Replay:
+    """One replay.
+
+    Args:
+        tasks: Number of parts of the fold; None chooses by the length of the log.
+        presorted: Rows are not sorted before the fold: where all runs in one process, they come in the order of the source,
+            which is that of the log. The fold sees whether it holds, and if not, they are sorted and folded again.
+
+    Attributes:
+        passes: How often the log was folded.
+        spent_s: Seconds of the Python workers, by what they did.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        log: Log,
+        request: Request,
+        *,
+        tasks: int | None = None,
+        presorted: bool | None = None,
+    ) -> None:
+        self._session = session
+        self._log = log
+        self._request = request
+        cores = session.sparkContext.defaultParallelism
+        length = sum(log.ends.values())
+        self._tasks = tasks or min(_TASKS_MAX, max(cores, length // _OFFSETS_OF_A_TASK))
+        local = (session.sparkContext.master or "").startswith("local")
+        self._presorted = local if presorted is None else presorted
+        self._survey: Survey | None = None
+        self._outside: dict[int, int] = {}
+        self._folded: DataFrame | None = None
+        self._bodies: list[tuple[int, dict[str, Any]]] = []
+        self._seen: dict[int, _Seen] = {}
+        self._gapped: list[int] = []
+        self._facts: dict[int, Facts] = {}
+        self.passes = 0
+        self.spent_s: Counter[str] = Counter()
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forget()
+
+    def run(self) -> AuditResult:
+        """Fold the log, as often as it takes to know how it is to be read.
+
+        Raises:
+            ValueError: A full read was asked for and a partition has gaps.
+            SparkJobError: The log changed again and again while it was read.
+        """
+        self._outside = self._first_outside()
+        if self._log.likely_gapped:
+            self._facts = self._facts_of(self._look())
+        while not self._fold():
+            if self.passes >= _PASSES_MAX:
+                raise SparkJobError(
+                    f"{self._log.name} was another one at each of {self.passes} readings",
+                    hint="It is cleaned while it is read, faster than it can be read: export it, or give Spark more cores.",
+                    exit_code=JobExitCode.SPARK_FAILED,
+                )
+        return self._result()
+
+    def _fold(self) -> bool:
+        """One pass; whether the log was read as it has to be."""
+        self.passes += 1
+        self._forget()
+        task = Task(
+            len(self._log.ends), dict(self._facts), self._outside, self._request.wants, verdicts=self._request.verdicts
+        )
+        self._folded = self._parted().mapInArrow(work_of(task), _FOUND).persist(StorageLevel.MEMORY_AND_DISK)
+        found = self._folded.where(F.col("kind").isin(PART, SPLIT)).collect()
+        self._log.check([row["content"] for row in found if row["kind"] == SPLIT])
+        self._bodies = [(row["partition"], orjson.loads(row["content"])) for row in found if row["kind"] == PART]
+        if not all(body["in_order"] for _, body in self._bodies):
+            if not self._presorted:
+                raise SparkJobError(
+                    f"{self._log.name} holds an offset twice",
+                    hint="Each record may be there once: name the right folder, or make the archive anew.",
+                    exit_code=JobExitCode.TABLE_UNUSABLE,
+                )
+            self._presorted = False
+            return False
+        self._seen = {partition: _Seen() for partition in self._log.ends}
+        for partition, body in self._bodies:
+            if partition not in self._seen:
+                raise SparkJobError(
+                    f"{self._log.name} holds records of partition {partition}, but has {len(self._log.ends)} partitions",
+                    hint="Say how many partitions the channel has.",
+                    exit_code=JobExitCode.TABLE_UNUSABLE,
+                )
+            self._seen[partition].take(body)
+            self.spent_s.update(body["spent_s"])
+        self._gapped = [number for number, seen in sorted(self._seen.items()) if self._has_gaps(number, seen)]
+        reading_of(self._request.read, self._gapped)
+        needed = self._needed()
+        if all(self._facts.get(number, STRICT) == facts for number, facts in needed.items()):
+            return True
+        self._facts = needed
+        return False
+
+    def _needed(self) -> dict[int, Facts]:
+        """How each partition has to be read, by what was seen of it."""
+        found = {number: Facts(stop=seen.stop) for number, seen in self._seen.items()}
+        if self._gapped:
+            looked = self._survey
+            if looked is None or any(
+                not looked.is_of(n, self._seen[n].inside, self._seen[n].last) for n in self._gapped
+            ):
+                looked = self._look()
+            facts = self._facts_of(looked)
+            found |= {number: facts[number] for number in self._gapped}
+        return found
+
+    def _look(self) -> Survey:
+        self._survey = survey(self._inside())
+        return self._survey
+
+    def _facts_of(self, looked: Survey) -> dict[int, Facts]:
+        oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
+        found = {}
+        for number in self._log.ends:
+            seen = looked.of(number)
+            if seen.records == seen.last + 1 == self._end_of(number):
+                found[number] = Facts(stop=seen.stop)
+            else:
+                found[number] = looked.facts(number, oldest_kept_ms=oldest_kept_ms)
+        return found
+
+    def _has_gaps(self, partition: int, seen: _Seen) -> bool:
+        return not seen.inside == seen.last + 1 == self._end_of(partition)
+
+    def _end_of(self, partition: int) -> int:
+        """Offset after the last of what is looked at; if it has no gaps, it has as many records."""
+        end = self._log.ends[partition]
+        as_of = self._request.as_of
+        if as_of is not None and as_of.offset is not None:
+            return min(end, as_of.offset + 1)
+        return self._outside.get(partition, end)
+
+    def _first_outside(self) -> dict[int, int]:
+        as_of = self._request.as_of
+        if as_of is not None and as_of.offset is not None:
+            return dict.fromkeys(self._log.ends, as_of.offset + 1)
+        if as_of is None or as_of.time_ms is None:
+            return {}
+        later = self._records().where(F.col("timestamp_ms") > as_of.time_ms)
+        return {
+            row["partition"]: row["first"]
+            for row in later.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+        }
+
+    def _records(self) -> DataFrame:
+        return self._log.rows.where(F.col("partition") != NOTE_PARTITION)
+
+    def _inside(self) -> DataFrame:
+        return self._records().where(below(self._outside))
+
+    def _parted(self) -> DataFrame:
+        """The rows, those of a namespace in one task, in the order of their offsets."""
+        rows = self._log.rows
+        wants = self._request.wants
+        names = ["partition", "offset"]
+        if wants.gaps or wants.gap_count or wants.moves or wants.owned or wants.history is not None:
+            names.append("timestamp_ms")
+        if self._outside:
+            # What lies outside is only counted.
+            inside = F.expr(below(self._outside))
+            rows = rows.select(*names, *(F.when(inside, F.col(name)).alias(name) for name in ("key", "value")))
+        else:
+            rows = rows.select(*names, "key", "value")
+        group = F.substring_index(F.col("key").cast("string"), "/", 2)
+        parted = rows.repartition(self._tasks, group)
+        return parted if self._presorted else parted.sortWithinPartitions("offset")
+
+    def _result(self) -> AuditResult:
+        found = self._findings()
+        wants = self._request.wants
+        answer = summary(
+            found,
+            digest=digest_of(self._joined(LINE, "key")),
+            records=sum(seen.records for seen in self._seen.values()),
+            end_offsets=self._log.ends,
+            read=reading_of(self._request.read, self._gapped),
+        )
+        cuts = None
+        if wants.cuts and self._request.as_of is not None:
+            cuts = {number: Cut(seen.inside, seen.last) for number, seen in sorted(self._seen.items())}
+        return AuditResult(
+            answer,
+            gaps=sorted(self._listed(GAPS), key=gap_order) if wants.gaps else None,
+            gap_count=self._gap_count() if wants.gap_count else None,
+            races=self._races() if wants.races else None,
+            history=sorted(self._listed(HISTORY), key=_place) if wants.history is not None else None,
+            named=wants.history is None or self._is_named(wants.history),
+            owned=sorted(self._listed(OWNED), key=lambda one: str(one["bundle"])) if wants.owned else None,
+            moves=self._moves() if wants.moves else None,
+            cuts=cuts,
+        )
+
+    def _findings(self) -> Findings:
+        found = Findings()
+        for number in self._log.ends:
+            facts = self._facts.get(number, STRICT)
+            found.tentative |= facts.tentative
+            if facts.stop is not None:
+                found.stops[number] = facts.stop
+        for partition, body in self._bodies:
+            part = Findings(
+                verdicts=Counter({Verdict(name): count for name, count in body["verdicts"].items()}),
+                owners=Counter(body["owners"]),
+                bundles=body["bundles"],
+                namespaces=body["namespaces"],
+                debts=[(partition, key.encode(), debt) for key, debt in body["debts"]],
+            )
+            found.add(part)
+        return found
+
+    def _gap_count(self) -> GapCount:
+        counts = [body["gap_count"] for _, body in self._bodies]
+        return GapCount(sum(one[0] for one in counts), sum(one[1] for one in counts))
+
+    def _races(self) -> list[dict[str, Any]]:
+        races = LostRaces()
+        for _, body in self._bodies:
+            for reason, writer, winner, count in body["races"]:
+                races.counts[Verdict(reason), writer, winner] += count
+        return list(race_counts(races))
+
+    def _moves(self) -> list[dict[str, Any]]:
+        counts: Counter[tuple[int, MoveCause]] = Counter()
+        for _, body in self._bodies:
+            for hour_ms, cause, count in body["moves"]:
+                counts[hour_ms, MoveCause(cause)] += count
+        return list(move_fields(counts.items()))
+
+    def _is_named(self, name: str) -> bool:
+        return named(self._records(), name)
+
+    def _listed(self, kind: str) -> list[dict[str, Any]]:
+        rows = self.found(kind).select("content").collect()
+        return [one for row in rows for one in orjson.loads(row["content"])]
+
+    def found(self, kind: str) -> DataFrame:
+        """Rows of `replay_fold.FOUND` of one kind, of the newest pass."""
+        if self._folded is None:
+            raise RuntimeError("nothing was folded yet")
+        return self._folded.where(F.col("kind") == kind)
+
+    def verdict_lines(self) -> Iterator[bytes]:
+        """Lines of the file of verdicts, in log order, some of them at a time."""
+        return self._joined(VERDICT, "partition", "offset")
+
+    def _joined(self, kind: str, *order: str) -> Iterator[bytes]:
+        """Contents in order, joined to pieces: the driver never holds more than a few."""
+        ordered = self.found(kind).select(*order, "content").orderBy(*order).select("content")
+        rows: Iterator[Row] = ordered.mapInArrow(_join, "content binary").toLocalIterator(prefetchPartitions=True)
+        for row in rows:
+            yield bytes(row["content"])
+
+    def _forget(self) -> None:
+        if self._folded is not None:
+            self._folded.unpersist()
+            self._folded = None
+
+
+def _place(line: Mapping[str, Any]) -> tuple[int, int]:
+    return line["partition"], line["offset"]
+
+
+def _join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held: list[bytes] = []
+    size = 0
+    for batch in batches:
+        for content in bytes_of(batch.column("content")):
+            held.append(content or b"")
+            size += len(held[-1])
+            if size >= _JOINED_BYTES:
+                yield _piece(held)
+                held, size = [], 0
+    if held:
+        yield _piece(held)
+
+
+def _piece(held: Sequence[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([b"".join(held)], pa.binary())], names=["content"])

@@ -1,0 +1,120 @@
+"""Looks through a log with gaps for the facts by which a joining reader reads it (`statechannel.core.survey`).
+
+All that the JVM can tell is left to it: only values that may be of a newer format, and heartbeats, come to Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from spark.replay_fold import bytes_of
+from spark.survey import MAY_BE_NEWER, find_stops
+from statechannel.core.codec import HEARTBEAT_KEY
+from statechannel.core.survey import Facts, Stop, usable_clean_to, vouched
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NONE_MS = 2**63 - 1
+
+
+class Looked(NamedTuple):
+    """What was seen of one partition.
+
+    Attributes:
+        last: Offset of its last record.
+        clean_to: Highest usable one of its heartbeats before the stop; -1 if there is none.
+        oldest_above_ms: Lowest time stamp of the records behind `clean_to` and up to the stop.
+    """
+
+    records: int = 0
+    last: int = -1
+    stop: Stop | None = None
+    clean_to: int = -1
+    oldest_above_ms: int = _NONE_MS
+
+
+class Survey:
+    """What was seen of a log."""
+
+    def __init__(self, looked: Mapping[int, Looked]) -> None:
+        self._looked = looked
+
+    def of(self, partition: int) -> Looked:
+        """What was seen of a partition; one without records has nothing."""
+        return self._looked.get(partition, Looked())
+
+    def is_of(self, partition: int, records: int, last: int) -> bool:
+        """Whether it is the same log that somebody else has seen so much of."""
+        looked = self.of(partition)
+        return (looked.records, looked.last) == (records, last)
+
+    def facts(self, partition: int, *, oldest_kept_ms: int) -> Facts:
+        """How the partition is read, if it has gaps.
+
+        Args:
+            oldest_kept_ms: Records behind the one vouched for with a time up to this one may have hidden others from the cleaner.
+        """
+        seen = self.of(partition)
+        is_old = seen.oldest_above_ms <= oldest_kept_ms
+        return vouched(seen.clean_to, seen.clean_to + 1 if is_old else -1, seen.stop)
+
+
+def survey(rows: DataFrame) -> Survey:
+    """Look through rows of partition, offset, timestamp_ms, key and value."""
+    counted = (
+        rows.groupBy("partition")
+        .agg(
+            F.count("*").alias("records"),
+            F.max("offset").alias("last"),
+            F.expr(f"count_if({MAY_BE_NEWER})").alias("doubtful"),
+        )
+        .collect()
+    )
+    doubtful = [row["partition"] for row in counted if row["doubtful"]]
+    stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
+    up_to_stop = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
+    told = up_to_stop.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select("partition", "offset", "key", "value")
+    vouching = told.mapInArrow(_vouching, "partition int, clean_to long").groupBy("partition")
+    clean_to = {
+        row["partition"]: row["clean_to"] for row in vouching.agg(F.max("clean_to").alias("clean_to")).collect()
+    }
+    vouched_for = below({number: offset + 1 for number, offset in clean_to.items()}, otherwise=False)
+    above = up_to_stop.where(f"not {vouched_for}").groupBy("partition")
+    oldest = {row["partition"]: row["oldest"] for row in above.agg(F.min("timestamp_ms").alias("oldest")).collect()}
+    return Survey(
+        {
+            number: Looked(
+                row["records"],
+                row["last"],
+                stops.get(number),
+                clean_to.get(number, -1),
+                oldest.get(number, _NONE_MS),
+            )
+            for row in counted
+            for number in (row["partition"],)
+        }
+    )
+
+
+def below(limits: Mapping[int, int], *, otherwise: bool = True) -> str:
+    """Condition of rows below an offset of their partition; of partitions that are not named all, or none."""
+    rest = str(otherwise).lower()
+    whens = " ".join(f"when {partition} then offset < {limit}" for partition, limit in sorted(limits.items()))
+    return f"(case partition {whens} else {rest} end)" if whens else rest
+
+
+def _vouching(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        partitions, offsets = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
+        best: dict[int, int] = {}
+        for partition, offset, key, value in zip(
+            partitions, offsets, bytes_of(batch.column("key")), bytes_of(batch.column("value")), strict=True
+        ):
+            best[partition] = max(best.get(partition, -1), usable_clean_to(key, value, offset))
+        arrays = [pa.array(list(best), pa.int32()), pa.array(list(best.values()), pa.int64())]
+        yield pa.RecordBatch.from_arrays(arrays, names=["partition", "clean_to"])

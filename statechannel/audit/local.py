@@ -1,0 +1,166 @@
+"""The audit of an export file in this process: the rules are `statechannel.core.auditor`'s, this puts the question together."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from statechannel.audit.as_of import AsOf
+from statechannel.audit.engine import (
+    DEFAULT_COMPACTION_LAG_MS,
+    ArchiveSource,
+    AuditQuestion,
+    AuditResult,
+    ExportSource,
+    ProgressBar,
+    Read,
+    Source,
+    check_question,
+    not_in_full,
+)
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.export_file import ExportedRecords, ExportFile, read_export
+from statechannel.audit.moves import move_fields
+from statechannel.audit.observing import Observers, gap_count, gap_list, history_list
+from statechannel.audit.races import race_counts
+from statechannel.audit.verdict_file import Observe, verdict_file
+from statechannel.core import auditor
+from statechannel.core.inputs import RecordRead
+from statechannel.core.part import JoinObserver, PartitionAudit
+from statechannel.core.view import Judgement
+
+
+def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
+    """The local engine: reads one export file, in one process, and holds eight bytes a record beside what it finds.
+
+    Raises:
+        AuditQuestionError: The log cannot answer what was asked; or it is an archive.
+        ExportFileError: The file is malformed.
+    """
+    check_question(question)
+    wants = question.wants
+    found = Observers(wants)
+    with _export(question.source, progress) as export, progress("judging", export.records, unit="records") as told:
+        body = audit_export(
+            export,
+            read=question.read,
+            as_of=question.as_of,
+            compaction_lag_ms=question.compaction_lag_ms,
+            verdicts=question.verdicts,
+            observers=[one] if (one := found.observe()) is not None else [],
+            join_observer=found.owners,
+            each_part=found.ended,
+            progress=told,
+        )
+        named, cuts = True, None
+        if found.history is not None:
+            named = any(found.history.is_named(records) for records in export.partitions.values())
+        if wants.cuts and question.as_of is not None:
+            partitions = sorted(export.header.end_offsets)
+            cuts = {number: question.as_of.cut(export.partitions.get(number, ())) for number in partitions}
+    return AuditResult(
+        body,
+        gaps=gap_list(found.gaps.all()) if wants.gaps and found.gaps else None,
+        gap_count=gap_count(found.gaps) if wants.gap_count and found.gaps else None,
+        races=list(race_counts(found.races)) if found.races else None,
+        history=history_list(found.history) if found.history else None,
+        named=named,
+        owned=sorted(found.owned, key=lambda one: one["bundle"]) if wants.owned else None,
+        moves=list(move_fields(found.moves.counts.items())) if found.moves else None,
+        cuts=cuts,
+    )
+
+
+@contextmanager
+def _export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
+    """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
+    if isinstance(source, ArchiveSource):
+        raise AuditQuestionError("The local engine reads no archives.", hint="Add `--engine spark`.")
+    if isinstance(source, ExportSource):
+        yield _read(source.path, progress)
+        return
+    with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
+        path = Path(folder) / "export.jsonl"
+        source.export(path)
+        yield _read(path, progress)
+
+
+def _read(path: Path, progress: ProgressBar) -> ExportFile:
+    size_bytes = path.stat().st_size if path.exists() else 0
+    with progress(f"reading {path.name}", size_bytes, unit="bytes") as told:
+        return read_export(path, progress=told)
+
+
+def audit_export(
+    export: ExportFile,
+    *,
+    read: Read = Read.AUTO,
+    as_of: AsOf | None = None,
+    compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
+    verdicts: Path | None = None,
+    observers: Sequence[Observe] = (),
+    join_observer: JoinObserver | None = None,
+    each_part: Callable[[PartitionAudit], None] = lambda _: None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Audit an export file.
+
+    Args:
+        as_of: The moment looked at; None: the end of the log.
+        compaction_lag_ms: `min.compaction.lag.ms` of the topic.
+        verdicts: File to write a line a record to; only for a full read.
+        observers: Told every strictly judged record, in log order.
+        join_observer: Told what is taken leniently.
+        each_part: Told what was found in each partition, in order.
+        progress: Told the number of records read, now and then.
+
+    Raises:
+        AuditQuestionError: A full read, or verdicts, of a log with gaps; verdicts of a join read.
+        ExportFileError: The verdicts cannot be written.
+    """
+    with ExitStack() as stack:
+        told = list(observers)
+        if verdicts is not None:
+            told.append(stack.enter_context(verdict_file(verdicts)))
+        try:
+            return auditor.audit(
+                _telling(export.partitions, progress),
+                end_offsets=dict(export.header.end_offsets),
+                read=Read.FULL if verdicts is not None else read,
+                now_ms=export.header.exported_at_ms,
+                compaction_lag_ms=compaction_lag_ms,
+                as_of=as_of,
+                observe=_all(told),
+                join_observer=join_observer,
+                each_part=each_part,
+            )
+        except ValueError as error:
+            raise not_in_full(str(export.path), str(error), verdicts=verdicts is not None) from error
+
+
+def _all(observers: Sequence[Observe]) -> Observe | None:
+    if len(observers) <= 1:
+        return observers[0] if observers else None
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        for observer in observers:
+            observer(record, judgement)
+
+    return observe
+
+
+def _telling(
+    partitions: Mapping[int, ExportedRecords], progress: Callable[[int], None] | None
+) -> dict[int, Sequence[RecordRead]]:
+    """Records that tell how many are done, over all partitions."""
+    if progress is None:
+        return dict(partitions)
+    found: dict[int, Sequence[RecordRead]] = {}
+    before = 0
+    for number, records in sorted(partitions.items()):
+        found[number] = records.telling(lambda done, base=before: progress(base + done))  # type: ignore[misc]
+        before += len(records)
+    return found

@@ -1,0 +1,104 @@
+"""Accepted changes of owner, by hour of log time and cause. Pure functions over what an audit observes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+from statechannel.audit.story import lost_of
+from statechannel.core.inputs import RecordRead
+from statechannel.core.keys import KeyState
+from statechannel.core.record import Record
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement
+
+HOUR_MS = 3_600_000
+
+
+class MoveCause(StrEnum):
+    """Why a bundle came to another owner."""
+
+    ASSIGNMENT = "assignment"  # nobody had served it
+    TRANSFER = "transfer"
+    UNLOAD = "unload"  # its owner had let go of it, and another was named later
+    OWNER_LOST = "owner-lost"  # forced, and the record says who was lost
+    REPAIR = "repair"  # forced, and the record does not say so
+    BEFORE_LOG = "before-log"  # how it came about lies before the first record judged
+
+
+class Moves:
+    """Counts the accepted records by which a bundle comes to another owner than it had last.
+
+    Resuming, taking back, giving up a split, and the split itself leave the owner what it was.
+
+    Attributes:
+        counts: By the hour's first millisecond, and cause.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[int, MoveCause]] = Counter()
+        self._last: dict[KeyState, str | None] = {}
+        self._cause: dict[KeyState, MoveCause] = {}
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        change, key = judgement.record, judgement.key
+        if judgement.verdict is not Verdict.ACCEPTED or change is None or key is None:
+            return
+        if key.is_namespace:
+            self._namespace(key)
+        elif change.state is State.DELETED:
+            self._split(key)
+        elif change.forced:
+            lost = lost_of(change)
+            self._cause[key] = MoveCause.REPAIR if lost is None else MoveCause.OWNER_LOST
+            if lost is not None:
+                self._last.setdefault(key, lost.broker)
+        elif change.state is State.ASSIGNED:
+            self._assigned(record, change, key)
+        elif change.state is State.RELEASING:
+            self._last[key] = change.from_
+            self._cause[key] = MoveCause.UNLOAD if change.to is None else MoveCause.TRANSFER
+
+    def _namespace(self, key: KeyState) -> None:
+        """A new ring: nobody has served any of its bundles."""
+        for held in [one for one in self._last if one.namespace == key.namespace]:
+            del self._last[held]
+        for held in [one for one in self._cause if one.namespace == key.namespace]:
+            del self._cause[held]
+        if key.ring is not None:
+            self._last.update(dict.fromkeys(key.ring.live.values()))
+
+    def _split(self, key: KeyState) -> None:
+        owner = self._last.pop(key, key.from_)
+        self._cause.pop(key, None)
+        if key.ring is None or key.bounds is None:
+            return
+        for lower in key.bounds[:-1]:
+            child = key.ring.live.get(lower)
+            if child is not None:
+                self._last[child] = owner
+
+    def _assigned(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        cause = self._cause.pop(key, None)
+        if key.was is not State.ASSIGNING:
+            self._last[key] = key.owner
+            return
+        known = key in self._last
+        last = self._last[key] if known else change.from_
+        if cause is None:
+            cause = MoveCause.TRANSFER if change.from_ is not None else MoveCause.BEFORE_LOG
+            if known and last is None:
+                cause = MoveCause.ASSIGNMENT
+        if last != key.owner:
+            self.counts[record.timestamp_ms - record.timestamp_ms % HOUR_MS, cause] += 1
+        self._last[key] = key.owner
+
+
+def move_fields(counts: Iterable[tuple[tuple[int, MoveCause], int]]) -> Iterator[dict[str, Any]]:
+    """Counts as the JSON output has them, by hour and the name of the cause."""
+    for (hour_ms, cause), count in sorted((at, number) for at, number in counts):
+        yield {"hour_ms": hour_ms, "cause": cause.value, "count": count}

@@ -1,0 +1,130 @@
+"""One timed reading of a channel's topic in a process of its own: `python -m tests.bench.spark_worker MODE BOOTSTRAP CHANNEL`.
+
+Modes: `count` is a Spark job that only reads and counts, `spark` and `local` are the engines of the audit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from py4j.protocol import Py4JJavaError
+
+from spark.replay_logs import topic_log
+from spark.replay_run import answer_with
+from spark.session import open_session
+from statechannel.audit import local
+from statechannel.audit.engine import AuditQuestion, LiveSource
+from statechannel.cli.connection import connect
+from statechannel.cli.live_log import live_source
+
+STAGES_MAX = 100
+HEAP = os.environ.get("BENCH_SPARK_HEAP", "1g")
+
+
+class Memory:
+    """Highest resident memory of this process and of all that it has started, sampled."""
+
+    def __init__(self) -> None:
+        self.peak_mib: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        own = psutil.Process()
+        while not self._stop.wait(0.2):
+            now: Counter[str] = Counter()
+            for process in (own, *own.children(recursive=True)):
+                try:
+                    kind = "jvm" if process.name() == "java" else "driver" if process == own else "workers"
+                    now[kind] += process.memory_info().rss // 2**20
+                except psutil.NoSuchProcess:
+                    continue
+            now["all"] = sum(now.values())
+            for kind, size in now.items():
+                self.peak_mib[kind] = max(self.peak_mib[kind], size)
+
+    def stop(self) -> dict[str, int]:
+        self._stop.set()
+        self._thread.join()
+        return {f"{kind}_mib": size for kind, size in sorted(self.peak_mib.items())}
+
+
+@contextmanager
+def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
+    yield lambda _: None
+
+
+def stages(session: Any) -> list[dict[str, Any]]:
+    """What Spark says of its stages: seconds of all their tasks together, and MiB."""
+    store = session.sparkContext._jsc.sc().statusStore()
+    rows: list[dict[str, Any]] = []
+    for number in range(STAGES_MAX):
+        try:
+            stage = store.lastStageAttempt(number)
+        except Py4JJavaError:  # none of this number, or it was skipped
+            continue
+        if stage.numCompleteTasks():
+            rows.append(
+                {
+                    "stage": stage.stageId(),
+                    "tasks": stage.numCompleteTasks(),
+                    "task_s": stage.executorRunTime() / 1e3,
+                    "gc_s": stage.jvmGcTime() / 1e3,
+                    "read_mib": stage.shuffleReadBytes() >> 20,
+                    "write_mib": stage.shuffleWriteBytes() >> 20,
+                    "write_s": stage.shuffleWriteTime() / 1e9,
+                    "fetch_wait_s": stage.shuffleFetchWaitTime() / 1e3,
+                    "spilled_mib": stage.diskBytesSpilled() >> 20,
+                }
+            )
+    return rows
+
+
+def main(mode: str, bootstrap: str, channel: str) -> None:
+    begun_s = time.perf_counter()
+    memory = Memory()
+    source = live_source(connect(bootstrap, channel, None, None, None))
+    facts: dict[str, Any] = {}
+    if mode == "local":
+        ready_s = time.perf_counter()
+        facts["answer"] = local.answer(AuditQuestion(source), progress=no_bar).answer
+        done_s = time.perf_counter()
+    else:
+        conf = {"spark.master": "local[2]", "spark.driver.memory": HEAP}
+        conf |= dict(pair.split("=", 1) for pair in os.environ.get("BENCH_SPARK_CONF", "").split() if pair)
+        session = open_session("bench", conf=conf)
+        ready_s = time.perf_counter()
+        facts |= count(session, source) if mode == "count" else replay(session, source)
+        done_s = time.perf_counter()
+        facts["stages"] = stages(session)
+        session.stop()
+    facts |= {"wall_s": done_s - ready_s, "start_s": ready_s - begun_s, **memory.stop()}
+    print(json.dumps(facts))
+
+
+def count(session: Any, source: LiveSource) -> dict[str, Any]:
+    """As few rows and columns as a reader can do with, from as many tasks as the replay has."""
+    client = connect(source.bootstrap_servers, None, None, None, None).client
+    return {"records": topic_log(session, client, source.topic).rows.count()}
+
+
+def replay(session: Any, source: LiveSource) -> dict[str, Any]:
+    spent: Counter[str] = Counter()
+    options = {"tasks": os.environ["BENCH_TASKS"]} if "BENCH_TASKS" in os.environ else {}
+    return {"answer": answer_with(session, AuditQuestion(source), options, spent=spent).answer, "spent_s": dict(spent)}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    main(*sys.argv[1:])

@@ -1,0 +1,64 @@
+"""One question put to both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from spark.replay_run import answer_with
+from statechannel.audit import local
+from statechannel.audit.engine import AuditQuestion, AuditResult, Wants
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALL = Wants(gaps=True, gap_count=True, races=True, owned=True, moves=True, cuts=True)
+
+
+@contextmanager
+def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
+    yield lambda _: None
+
+
+def as_json(result: AuditResult) -> bytes:
+    return orjson.dumps(asdict(result), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2, default=list)
+
+
+def told(ask: Callable[[AuditQuestion], AuditResult], question: AuditQuestion, out: Path) -> tuple[str, bytes | None]:
+    """The answer as JSON, or the refusal, and the verdicts if they were asked for."""
+    out.unlink(missing_ok=True)
+    mine = replace(question, verdicts=out) if question.verdicts is not None else question
+    try:
+        result = as_json(ask(mine)).decode()
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
+        result = f"{type(cause).__name__}: {cause}"
+    return result, out.read_bytes() if out.exists() else None
+
+
+def ask_local(question: AuditQuestion, folder: Path) -> tuple[str, bytes | None]:
+    return told(lambda asked: local.answer(asked, progress=no_bar), question, folder / "local.jsonl")
+
+
+def ask_spark(session: SparkSession, question: AuditQuestion, folder: Path) -> tuple[str, bytes | None]:
+    return told(lambda asked: answer_with(session, asked, {"tasks": "3"}), question, folder / "spark.jsonl")
+
+
+def check(session: SparkSession, question: AuditQuestion, folder: Path) -> str:
+    """Ask both; how the log was read."""
+    expected, found = ask_local(question, folder), ask_spark(session, question, folder)
+    assert found[0] == expected[0]
+    assert found[1] == expected[1]
+    return how_read(expected[0])
+
+
+def how_read(told: str) -> str:
+    if not told.startswith("{"):
+        return "refused"
+    answer = orjson.loads(told)["answer"]
+    return "stopped" if "stopped" in answer else "tentative" if "tentative" in answer else str(answer["read"])

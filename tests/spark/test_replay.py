@@ -1,0 +1,133 @@
+"""The engine `spark` against the local engine: the same answer to every question, as JSON, and the same file of verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from spark.replay_run import answer_with
+from statechannel.audit import local
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.engine import AuditQuestion, ExportSource, Read, Wants
+from statechannel.audit.errors import ExportFileError
+from statechannel.core.bundle import parse_key
+from tests.spark.asking import ALL, check, no_bar
+from tests.twin import loggen
+from tests.unit.core.against_twin import KNOBS, seeds
+
+EXAMPLES = Path(__file__).parents[1] / "golden" / "channel-record"
+EXPECTED = json.loads((EXAMPLES / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if "-1" in name or "-3" in name])
+def test_examples(session: Any, name: str, tmp_path: Path) -> None:
+    expected = EXPECTED[name]
+    file, _, moment = name.partition(" --as-of ")
+    question = AuditQuestion(
+        ExportSource(EXAMPLES / file),
+        read=Read(expected["read"]),
+        as_of=parse_as_of(moment) if moment else None,
+        wants=ALL,
+        verdicts=tmp_path if expected["read"] == "full" else None,
+    )
+    check(session, question, tmp_path)
+
+
+def moments(log: loggen.Log, rng: Random) -> Iterator[str | None]:
+    times = [line.timestamp_ms for line in log.lines]
+    highest = max(log.end_offsets.values())
+    while True:
+        yield rng.choice([None, str(rng.randint(0, highest)), f"{rng.choice(times)}ms", f"{rng.choice(times) - 1}ms"])
+
+
+def some_name(log: loggen.Log, rng: Random) -> str:
+    keys = [line.key.decode() for line in log.lines if line.key is not None and parse_key(line.key) is not None]
+    return rng.choice([*rng.sample(keys, 3), f"{'/'.join(keys[0].split('/')[:2])}/orders", "no/where"])
+
+
+@pytest.mark.parametrize("knobs", KNOBS)
+def test_generated_logs(session: Any, knobs: str, tmp_path: Path) -> None:
+    """Several partitions, junk, splits, re-creations, newer formats; cleaned or not; as of offsets and times."""
+    for seed in seeds(1):
+        rng = Random(f"spark {knobs} {seed}")
+        log = loggen.generate(seed + 40, replace(KNOBS[knobs], partitions=rng.choice([1, 2, 5])))
+        when = moments(log, rng)
+        for number, one in enumerate((log, log, log.compacted(seed, KNOBS[knobs]))):
+            file = tmp_path / "log.jsonl"
+            file.write_text(one.export())
+            as_of = next(when) if number else None
+            wants = replace(ALL, history=rng.choice([None, some_name(log, rng)]))
+            read = rng.choice([Read.AUTO, Read.JOIN]) if number == 2 else Read.AUTO
+            question = AuditQuestion(
+                ExportSource(file),
+                read=read,
+                as_of=None if as_of is None else parse_as_of(as_of),
+                wants=wants if rng.random() < 0.8 else Wants(),
+                verdicts=tmp_path if number == 0 else None,
+            )
+            check(session, question, tmp_path)
+
+
+LINES = [
+    b'{"export": 1, "topic": "t", "end_offsets": {"0": 3, "1": 2}, "exported_at_ms": 9}',
+    b'{"partition": 0, "offset": 0, "timestamp_ms": 1, "key": "a/b", "value": null}',
+    b'{"partition": 0, "offset": 1, "timestamp_ms": 1, "key": null, "value": "x"}\r',
+    b" \t",
+    b'{"partition": 0, "offset": 2, "timestamp_ms": 1, "key_base64": "gA==", "value_base64": "/w=="}',
+    b'{"partition": 1, "offset": 0, "timestamp_ms": 1, "key": "a/c", "value": "x"}',
+    b"",
+    b'{"partition": 1, "offset": 1, "timestamp_ms": 1, "key": "a/c", "value": "\xe2\x80\xa8"}',
+]
+BAD = {
+    "not JSON": (4, b'{"partition": 0,'),
+    "not UTF-8": (4, b'{"partition": 0, "offset": 2, "timestamp_ms": 1, "key": "\xff", "value": null}'),
+    "an offset again": (4, LINES[2]),
+    "the partition before": (7, b'{"partition": 0, "offset": 2, "timestamp_ms": 1, "key": "a/b", "value": null}'),
+    "behind the end": (7, b'{"partition": 1, "offset": 2, "timestamp_ms": 1, "key": "a/b", "value": null}'),
+    "no such partition": (7, b'{"partition": 2, "offset": 0, "timestamp_ms": 1, "key": "a/b", "value": null}'),
+    "no header": (0, b"{}"),
+}
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "_log [1] {a,b} ü?.jsonl", ".log"])
+def test_odd_lines_and_odd_names(session: Any, name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"\n".join(LINES))
+    assert check(session, AuditQuestion(ExportSource(file), wants=ALL, verdicts=tmp_path), tmp_path) == "full"
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_malformed_file_is_told_in_the_words_of_the_local_engine(session: Any, bad: str, tmp_path: Path) -> None:
+    number, line = BAD[bad]
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(b"\n".join([*LINES[:number], line, *LINES[number + 1 :]]))
+    with pytest.raises(ExportFileError, match=f"line {number + 1}: ") as told:
+        answer_with(session, AuditQuestion(ExportSource(file)), {})
+    with pytest.raises(ExportFileError) as expected:
+        local.answer(AuditQuestion(ExportSource(file)), progress=no_bar)
+    assert str(told.value) == str(expected.value)
+
+
+def test_a_file_of_many_splits_is_checked_across_them(session: Any, tmp_path: Path) -> None:
+    """Each split is in order; together they are not."""
+    before = session.conf.get("spark.sql.files.maxPartitionBytes")
+    session.conf.set("spark.sql.files.maxPartitionBytes", "16k")
+    try:
+        header = b'{"export": 1, "topic": "t", "end_offsets": {"0": 2000}, "exported_at_ms": 9}'
+        lines = [b'{"partition":0,"offset":%d,"timestamp_ms":1,"key":"a/b","value":null}' % at for at in range(2_000)]
+        file = tmp_path / "log.jsonl"
+        file.write_bytes(b"\n".join([header, *lines]))
+        question = AuditQuestion(ExportSource(file), wants=ALL)
+        assert check(session, question, tmp_path) == "full"
+        assert session.read.text(str(file)).rdd.getNumPartitions() > 4
+        file.write_bytes(b"\n".join([header, *lines[1_000:], *lines[:1_000]]))
+        with pytest.raises(ExportFileError, match="line 1002: offset 0 follows offset 1999"):
+            answer_with(session, question, {})
+    finally:
+        session.conf.set("spark.sql.files.maxPartitionBytes", before)
