@@ -5,12 +5,10 @@ import signal
 import sys
 
 from spark import channel_table
-from spark.archive import Archive
 from spark.jobs.table_view import main
 from spark.store import SnapshotStore
 
 STEPS = {
-    "archived": (Archive, "add", True),  # the archive has the batch, the view does not
     "written": (channel_table, "published", False),  # the snapshot is there, the pointer does not name it
     "committed": (SnapshotStore, "publish", True),  # the pointer names it, Spark's checkpoint does not know
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from spark.streaming import Streaming
 from statechannel.core import auditor
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.view import Judgement
+from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
 from tests.spark.channel_frames import archived
@@ -45,17 +47,21 @@ class LogInKafka:
     def __init__(self, bootstrap: str, name: str, partitions: int = 1) -> None:
         self.bootstrap, self.name, self.partitions = bootstrap, name, partitions
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0})
 
     def create(self, **settings: str) -> None:
         config = CHANNEL | {name.replace("_", "."): value for name, value in settings.items()}
         made = NewTopic(self.name, self.partitions, 1, config=config)
         until(lambda: self.admin.create_topics([made])[self.name].exception() is None)
-        until(lambda: len(self.admin.list_topics(timeout=10).topics[self.name].partitions) == self.partitions)
+        until(lambda: self._seen() == self.partitions)
+
+    def _seen(self) -> int:
+        found = self.admin.list_topics(timeout=10).topics.get(self.name)
+        return 0 if found is None else len(found.partitions)
 
     def delete(self) -> None:
         self.admin.delete_topics([self.name])[self.name].result(30)
-        until(lambda: self.name not in self.admin.list_topics(timeout=10).topics)
+        until(lambda: self._seen() == 0)
 
     def trim(self, partition: int, before: int) -> None:
         place = TopicPartition(self.name, partition, before)
@@ -104,6 +110,28 @@ class Job:
         table = TableView(str(self.folder / "table"), **self.mine)
         run(self.session, self.told(**options), table, stop or threading.Event())
         return self.meta()
+
+    @contextmanager
+    def failing(self, **options: Any) -> Iterator[list[StateChannelError]]:
+        """The job at work in another thread, from its first snapshot on; at the end of the block, what ended it."""
+        ended: list[StateChannelError] = []
+        stop = threading.Event()
+
+        def work() -> None:
+            try:
+                self.run(stop, available_now=False, trigger_s=0.2, **options)
+            except StateChannelError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            until((self.folder / "table/view/LATEST").exists)
+            yield ended
+            thread.join(WAIT_S)
+        finally:
+            stop.set()
+            thread.join(WAIT_S)
 
     def meta(self) -> dict[str, Any]:
         found = SnapshotStore(str(self.folder / "table" / "view")).latest()
