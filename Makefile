@@ -89,6 +89,7 @@ lock: dev ## Pin requirements*.txt anew from requirements*.in
 	@$(COMPILE) requirements.in -o requirements.txt
 	@$(COMPILE) -c requirements.txt requirements-build.in -o requirements-build.txt
 	@$(COMPILE) -c requirements.txt -c requirements-build.txt requirements-dev.in -o requirements-dev.txt
+	@$(COMPILE) -c requirements-dev.txt requirements-spark.in -o requirements-spark.txt
 	@$(COMPILE) requirements-java.in -o requirements-java.txt
 
 clean: ## Remove .venv and caches (not the jar cache)

@@ -149,13 +149,15 @@ class TableView(Generic[Report]):
     Attributes:
         position: Offset of the newest record that was looked at, whatever became of it; -1 before the first.
         held_bytes: Of the values of all reports that are held.
-        fates: Records by what became of them. `dropped`: those dropped, by reason. `last_dropped`: why the newest was.
+        fates: Records by what became of them. `dropped`: those dropped, by reason. `last_dropped`: why the newest was;
+            `last_reason`: the same for programs.
     """
 
     rules: ViewRules = field(default_factory=ViewRules)
     fates: Counter[Fate] = field(default_factory=Counter)
     dropped: Counter[Junk | Dropped] = field(default_factory=Counter)
     last_dropped: str = ""
+    last_reason: Junk | Dropped | None = None
     position: int = -1
     held_bytes: int = 0
     _known: dict[str, float] | None = None
@@ -248,7 +250,7 @@ class TableView(Generic[Report]):
 
     def _drop(self, reason: Junk | Dropped, why: str) -> Fate:
         self.dropped[reason] += 1
-        self.last_dropped = why
+        self.last_dropped, self.last_reason = why, reason
         return Fate.DROPPED
 
     def _forget(self, name: str) -> None:

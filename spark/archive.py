@@ -11,10 +11,10 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from spark.schemas import ARCHIVE
 from spark.store import Folder
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ ROWS_IN_A_FILE: Final = 1_000_000
 _SCRATCH = "_writing"
 _COMPACTING = "_compacting"
 _OLD = "_replaced"
+_GONE = "_removing"
 _DAY = re.compile(r"dt=[0-9]{4,6}-[0-9]{2}-[0-9]{2}")
 _BATCH = re.compile(r"batch=([0-9]{12})")
 
@@ -36,10 +37,14 @@ class Archive:
 
     Args:
         uri: Folder of the archive.
+        counted: The column that says what became of a record.
+        order: The columns that say where it lies in the log.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, counted: str = "verdict", order: tuple[str, str] = ("partition", "offset")) -> None:
         self.root = Folder(uri)
+        self._counted = pa.schema([(counted, pa.string())])
+        self._order = order
 
     def days(self) -> list[str]:
         """Names of the folders of days, sorted."""
@@ -61,11 +66,8 @@ class Archive:
         """
         removed = []
         for day in [name for name in (self.root / _OLD).names() if _DAY.fullmatch(name)]:
-            if (self.root / day).exists():
-                (self.root / _OLD / day).remove()
-            else:
-                (self.root / _OLD / day).move_to(self.root / day)
-        for name in (_SCRATCH, _COMPACTING):
+            self._bring_back(day)
+        for name in (_SCRATCH, _COMPACTING, _OLD, _GONE):
             (self.root / name).remove()
         for day in self.days():
             for sequence in self.batches(day):
@@ -74,22 +76,34 @@ class Archive:
                     removed.append(f"{day}/{_name(sequence)}")
         return removed
 
+    def _bring_back(self, day: str) -> None:
+        """Put back a day that was put aside, unless the batch is there that takes the place of all of its batches."""
+        old = self.root / _OLD / day
+        if not (self.root / day).exists():
+            old.move_to(self.root / day)
+            return
+        there, aside = self.batches(day), self.batches(f"{_OLD}/{day}")
+        if max(aside, default=-1) in there:
+            return
+        for sequence in aside:
+            (old / _name(sequence)).move_to(self.root / day / _name(sequence))
+
     def add(self, rows: DataFrame, sequence: int) -> dict[str, int]:
         """Write rows, which have a column `dt`, as the batch of this sequence.
 
         Returns:
-            How many have which verdict; "" stands for those without one.
+            How many have which verdict (what is counted here); "" stands for those without one.
         """
         scratch = self.root / _SCRATCH
         scratch.remove()
         rows.write.partitionBy("dt").parquet(scratch.uri)
-        written = ds.dataset(scratch.path, ARCHIVE, "parquet", scratch.files).to_table(["verdict"])
+        written = ds.dataset(scratch.path, self._counted, "parquet", scratch.files).to_table()
         for day in [name for name in scratch.names() if _DAY.fullmatch(name)]:
             target = self.root / day
             target.files.create_dir(target.path, recursive=True)
             (scratch / day).move_to(target / _name(sequence))
         scratch.remove()
-        counted = pc.value_counts(written.column("verdict")).to_pylist()
+        counted = pc.value_counts(written.column(0)).to_pylist()
         return {one["values"] or "": one["counts"] for one in counted}
 
     def to_compact(self, before: str) -> list[str]:
@@ -109,15 +123,18 @@ class Archive:
         fresh = self.root / _COMPACTING / day
         (self.root / _COMPACTING).remove()
         files = 1 + read.count() // ROWS_IN_A_FILE
-        ordered = read.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
+        ordered = read.repartitionByRange(files, *self._order).sortWithinPartitions(*self._order)
         # Its number is that of the newest: whatever is behind the pointer is told by it.
         ordered.write.parquet((fresh / _name(max(batches))).uri)
         old = self.root / _OLD / day
-        old.remove()
+        for name in (_OLD, _GONE):
+            (self.root / name).remove()
         old.files.create_dir((self.root / _OLD).path, recursive=True)
         (self.root / day).move_to(old)
         fresh.move_to(self.root / day)
-        for name in (_OLD, _COMPACTING):
+        # In one step: of a day that lies aside all batches are there, or none.
+        (self.root / _OLD).move_to(self.root / _GONE)
+        for name in (_GONE, _COMPACTING):
             (self.root / name).remove()
         return len(batches)
 

@@ -16,7 +16,6 @@ from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, LINE, RAW, RECORD_R
 from statechannel.core.view_rows import KeyRow
 
 _STATES_IN_A_BATCH = 5_000
-_STATE_FIELDS = STATE.names[1:]
 Fold = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -47,7 +46,7 @@ class _Run:
         partitions, groups = columns["partition"].to_pylist(), columns["group"].to_pylist()
         kinds, offsets = columns["row"].to_pylist(), columns["offset"].to_pylist()
         keys, values = columns["key"].to_pylist(), columns["value"].to_pylist()
-        held = columns["held"]
+        held = columns["held"].to_pylist() if STATE_ROW in kinds else []
         lines: list[Line] = []
         kept: list[int] = []
         for index, place in enumerate(zip(partitions, groups, strict=True)):
@@ -59,7 +58,8 @@ class _Run:
             if group is None:
                 raise RuntimeError("a row came before its group")
             if kinds[index] == STATE_ROW:
-                group.hold(_key_row(held[index].as_py()))
+                # Behind the partition a struct has the fields of a row, in their order.
+                group.hold(KeyRow._make([*held[index].values()][1:]))
                 continue
             line = group.read(offsets[index], keys[index], values[index])
             if line is not None:
@@ -90,10 +90,6 @@ class _Run:
             schema = FOLD_OUT.field("difference").type
             yield _out(DIFFERENCE_ROW, "difference", _struct(pa.schema(list(schema)), self._differences))
             self._differences = []
-
-
-def _key_row(fields: dict[str, Any]) -> KeyRow:
-    return KeyRow._make(fields[name] for name in _STATE_FIELDS)
 
 
 def _records(batch: pa.RecordBatch, kept: list[int], lines: list[Line]) -> pa.RecordBatch:

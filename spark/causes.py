@@ -13,6 +13,7 @@ class Cause(StrEnum):
     KAFKA_DENIED = "Kafka refuses this client"
     TOPIC_BROKEN = "the topic is not what it was"
     JVM_ENDED = "Spark's JVM has ended"
+    WORKER_LACKS = "the Python of the executors lacks a module"
     OTHER = "Spark ended the query"
 
 
@@ -34,10 +35,12 @@ _SIGNS = (
         r"|BrokerNotAvailableException|RetriableException)"
         r"|No resolvable bootstrap urls|Cannot fetch record for offset",
     ),
+    (Cause.WORKER_LACKS, r"PythonException.*\bModuleNotFoundError: No module named "),
     (Cause.JVM_ENDED, r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j"),
 )
 _COMPILED = tuple((cause, re.compile(pattern, re.DOTALL)) for cause, pattern in _SIGNS)
 _CAUSED_BY = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
+_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: .+$", re.MULTILINE)
 _LENGTH = 400
 
 
@@ -47,8 +50,8 @@ def cause_of(text: str) -> Cause:
 
 
 def gist(text: str) -> str:
-    """The line of a long text that says most: the innermost cause, else the first line."""
-    causes = _CAUSED_BY.findall(text)
+    """The line of a long text that says most: a module that is missing, the innermost cause, else the first line."""
+    causes = _MISSING_MODULE.findall(text) or _CAUSED_BY.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = causes[-1] if causes else lines[0] if lines else "no reason was given"
     return told if len(told) <= _LENGTH else told[:_LENGTH] + "..."

@@ -98,7 +98,8 @@ class ChannelTopic:
         """Where a query without a checkpoint begins, for `startingOffsets`."""
         if not any(positions.values()):
             return "earliest"
-        return orjson.dumps({self.name: {str(number): position for number, position in positions.items()}}).decode()
+        places = {str(number): position or _EARLIEST for number, position in positions.items()}
+        return orjson.dumps({self.name: places}).decode()
 
     def whole(self, session: SparkSession, ends: Mapping[int, int]) -> DataFrame:
         """Partitions from their beginning to these offsets, exclusive."""

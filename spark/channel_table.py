@@ -20,20 +20,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
+from spark.channel_joins import WholeLog
 from spark.channel_publish import Publish
-from spark.errors import NewerFormatError
-from spark.plan import Place, Reading, Step, Why, go_on, join, place_fields, read_place, why_join
+from spark.errors import NewerFormatError, TopicBrokenError
+from spark.needed import EVERYTHING
+from spark.plan import Place, Reading, Step, Why, go_on, place_fields, read_place
 from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.store import Pointer, SnapshotStore
-from spark.survey import GROUP, Survey, facts_of_join, not_below, survey
-from statechannel.core.bundle import is_namespace
+from spark.survey import GROUP, Survey, not_below, survey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _log = structlog.get_logger(__name__)
 
-_GROUPS_NAMED_MAX = 500
 _DATE = f"date_format(timestamp_millis(greatest(0, least({LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
 _DIFFERENCES_MAX = 1_000
 FORMAT = 1
@@ -98,7 +98,9 @@ class ChannelTable:
         self._log = log
         self._store = store
         self._archive = archive
-        self._whole_log = whole_log
+        self._whole_log = WholeLog(
+            log.partitions, log.compaction_lag_ms, lambda ends: with_group(whole_log(ends)), wall_ms
+        )
         self._check = check
         self._publish = publish
         self._wall_ms = wall_ms
@@ -108,7 +110,7 @@ class ChannelTable:
 
     def places(self) -> dict[int, Place]:
         """Where the reading of each partition stands."""
-        return _places(self._store.latest(), self._log.partitions)
+        return self._places(self._store.latest())
 
     def process(self, batch: DataFrame) -> Outcome:
         """Take in the rows of a batch (columns of `schemas.RAW`); those that are known already are dropped.
@@ -117,8 +119,9 @@ class ChannelTable:
             NewerFormatError: A record of a newer format stops a partition; all before it is published.
             TableChangedError: Somebody else writes this table.
         """
+        begun_ms = self._wall_ms()
         base = self._store.latest()
-        places = _places(base, self._log.partitions)
+        places = self._places(base)
         self._recover(base)
         positions = {number: place.position for number, place in places.items()}
         self._check(positions)
@@ -129,20 +132,21 @@ class ChannelTable:
             if not found.seen:
                 self._clean = True
                 return Outcome(None if base is None else base.sequence)
-            outcome = self._take(base, places, rows, found)
+            outcome = self._take(base, places, rows, found, begun_ms)
         finally:
             rows.unpersist()
+        after = self.places()
+        self._compact(after)
         self._clean = True
-        self.compact()
-        stopped = {number: step.stop for number, step in self.places().items() if step.stop is not None}
+        stopped = {number: stop for number in found.seen if (stop := after[number].stop) is not None}
         if stopped:
             number, stop = min(stopped.items())
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
         return outcome
 
-    def compact(self) -> None:
+    def _compact(self, places: Mapping[int, Place]) -> None:
         """Put the batches of each day that is over in all partitions into one."""
-        newest = [place.newest_ms for place in self.places().values() if place.position]
+        newest = [place.newest_ms for place in places.values() if place.position]
         today = day_of(min(newest, default=0))
         if not self._compacts or today == self._compacted_before:
             return
@@ -158,39 +162,47 @@ class ChannelTable:
         if removed:
             _log.warning("removed what an unfinished batch had left", folders=removed)
 
-    def _take(self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey) -> Outcome:
-        joins = {n: why for n, seen in found.seen.items() if (why := why_join(places[n], seen)) is not None}
-        whole_log: DataFrame | None = None
-        steps: dict[int, Step] = {}
-        if joins:
-            asked = {number: places[number] for number in joins}
-            begun_ms = self._wall_ms()
-            whole_log = self._with_older(rows, {number: found.seen[number].last + 1 for number in joins})
-            found, joins = self._look_again(places, whole_log, found, joins)
-            steps = self._join(places, whole_log, found, joins, begun_ms)
-            rows = _beside(rows, whole_log, asked, steps)
+    def _places(self, base: Pointer | None) -> dict[int, Place]:
+        numbers = range(self._log.partitions)
+        if base is None:
+            return {number: Place() for number in numbers}
+        told, topic_id = base.meta["partitions"], base.meta["topic_id"]
+        if topic_id != self._log.topic_id or set(told) != {str(number) for number in numbers}:
+            raise TopicBrokenError(
+                f"{self._store.root.uri} was made from the topic {base.meta['topic']} with the id {topic_id} and {len(told)} "
+                f"partitions; {self._log.topic} has the id {self._log.topic_id} and {self._log.partitions} partitions",
+                hint="It is another channel, or the topic was made anew: start the job with other folders for table and "
+                "checkpoint.",
+            )
+        return {number: read_place(told[str(number)]) for number in numbers}
+
+    def _take(
+        self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey, begun_ms: int
+    ) -> Outcome:
+        rows, found, steps, older = self._whole_log.settle(places, rows, found, begun_ms)
         for number, seen in found.seen.items():
-            if number not in joins:
+            if number not in steps:
                 steps[number] = go_on(self._log.partitions, places[number], seen)
         _tell(steps)
         sequence, folder = self._store.begin(base)
-        folded = self._fold(base, steps, rows, found.groups)
+        needed = _needed(steps, found)
+        folded = self._fold(base, steps, rows, needed)
         try:
             number = sum(seen.records for seen in found.seen.values())
             verdicts = self._archive_rows(folded.where(F.col("row") == RECORD_ROW).select("record.*"), number, sequence)
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
-            rest = self._untouched(base, steps, found.groups)
+            rest = self._untouched(base, steps, needed)
             whole = state if rest is None else state.unionByName(rest)
             whole.coalesce(2).write.parquet(folder.uri)
             differences = self._differences(folded, steps)
             if self._publish is not None:
                 snapshot = self._snapshot(base)
-                before = None if snapshot is None else snapshot.where(_wanted(steps, found.groups))
+                before = None if snapshot is None else snapshot.where(needed)
                 self._publish(state, before, sequence)
         finally:
             folded.unpersist()
-            if whole_log is not None:
-                whole_log.unpersist()
+            if older is not None:
+                older.unpersist()
         told = published(folder.uri)
         self._check({})
         after = dict(places) | {number: step.place for number, step in steps.items()}
@@ -204,46 +216,10 @@ class ChannelTable:
             published=told,
         )
 
-    def _with_older(self, rows: DataFrame, ends: Mapping[int, int]) -> DataFrame:
-        """The whole log of some partitions: what Kafka still has of it, and what this batch has read of it."""
-        new = rows.where(F.col("partition").isin(list(ends)))
-        older = with_group(self._whole_log(ends))
-        only_there = older.join(new.select("partition", "offset"), ["partition", "offset"], "left_anti")
-        return new.unionByName(only_there).persist(StorageLevel.MEMORY_AND_DISK)
-
-    def _look_again(
-        self, places: Mapping[int, Place], whole_log: DataFrame, found: Survey, joins: Mapping[int, Why]
-    ) -> tuple[Survey, dict[int, Why]]:
-        """Records that only this batch lacks are no gap: a table may be older than its checkpoint."""
-        positions = {number: places[number].position for number in joins}
-        again = survey(whole_log.where(not_below(positions)), positions)
-        seen, groups = {**found.seen, **again.seen}, {**found.groups, **again.groups}
-        still = {n: why for n in joins if (why := why_join(places[n], seen[n])) is not None}
-        return Survey(seen, groups), still
-
-    def _join(
-        self, places: Mapping[int, Place], whole_log: DataFrame, found: Survey, joins: Mapping[int, Why], begun_ms: int
-    ) -> dict[int, Step]:
-        """Settle how the partitions that join are read."""
-        if not joins:
-            return {}
-        whole = {number: one for number, one in survey(whole_log, {}).seen.items() if number in joins}
-        # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
-        now_ms = max(self._wall_ms(), *(one.newest_ms for one in whole.values()))
-        facts = facts_of_join(whole_log, whole, oldest_kept_ms=now_ms - self._log.compaction_lag_ms)
-        if now_ms - begun_ms > self._log.compaction_lag_ms // 2:
-            facts = {number: one._replace(tentative=True) for number, one in facts.items()}
-        return {
-            number: join(self._log.partitions, number, places[number], found.seen[number], facts[number], why)
-            for number, why in joins.items()
-        }
-
-    def _fold(
-        self, base: Pointer | None, steps: Mapping[int, Step], rows: DataFrame, groups: Mapping[int, tuple[str, ...]]
-    ) -> DataFrame:
+    def _fold(self, base: Pointer | None, steps: Mapping[int, Step], rows: DataFrame, needed: str) -> DataFrame:
         plans = {number: step.plan for number, step in steps.items()}
         records = rows.selectExpr(*RAW.names, "`group`", f"{RECORD_ROW} as row", f"cast(null as {_HELD_TYPE}) as held")
-        held = self._held(base, steps, groups)
+        held = self._held(base, steps, needed)
         if held is not None:
             records = records.unionByName(held.selectExpr(*_HELD_AS_ROWS))
         sorted_rows = records.repartition("partition", "group").sortWithinPartitions(
@@ -256,19 +232,15 @@ class ChannelTable:
             return None
         return self._session.read.schema(_STATE_TYPE).parquet(self._store.folder(base.sequence).uri)
 
-    def _held(
-        self, base: Pointer | None, steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]
-    ) -> DataFrame | None:
+    def _held(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that the fold goes on from."""
         snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(f"{_wanted(steps, groups)} and not {_made_anew(steps)}")
+        return None if snapshot is None else snapshot.where(f"{needed} and not {_made_anew(steps)}")
 
-    def _untouched(
-        self, base: Pointer | None, steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]
-    ) -> DataFrame | None:
+    def _untouched(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that stay as they are."""
         snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(f"not ({_wanted(steps, groups)} or {_made_anew(steps)})")
+        return None if snapshot is None else snapshot.where(f"not ({needed} or {_made_anew(steps)})")
 
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""
@@ -321,30 +293,13 @@ def with_group(rows: DataFrame) -> DataFrame:
     return rows.selectExpr(*RAW.names, f"{GROUP} as `group`")
 
 
-def _places(base: Pointer | None, partitions: int) -> dict[int, Place]:
-    told = {} if base is None else base.meta["partitions"]
-    return {number: read_place(told[str(number)]) if str(number) in told else Place() for number in range(partitions)}
-
-
-def _beside(rows: DataFrame, whole_log: DataFrame, asked: Mapping[int, Place], steps: Mapping[int, Step]) -> DataFrame:
-    """The rows to be folded, where the whole log of some partitions was asked for: all of it only of those that join."""
-    joining = [str(number) for number, step in steps.items() if step.plan.joins]
-    new = not_below({number: place.position for number, place in asked.items()})
-    wanted = whole_log.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
-    return rows.where(~F.col("partition").isin(list(asked))).unionByName(wanted)
-
-
-def _wanted(steps: Mapping[int, Step], groups: Mapping[int, tuple[str, ...]]) -> str:
-    """Which rows of the snapshot the fold needs: those of namespaces that have a record, and whole partitions that join."""
-    wanted = ["false"]
-    for number, step in steps.items():
-        # Other groups hold no state; and a namespace has no letter that SQL would understand.
-        names = [name for name in groups.get(number, ()) if is_namespace(name)]
-        here = f"partition = {number}"
-        if not step.plan.joins and len(names) <= _GROUPS_NAMED_MAX:
-            here += f" and namespace in ({', '.join(repr(name) for name in names)})" if names else " and false"
-        wanted.append(f"({here})")
-    return f"({' or '.join(wanted)})"
+def _needed(steps: Mapping[int, Step], found: Survey) -> str:
+    """Which rows of the snapshot the fold needs; the others stay as they are."""
+    rows = [
+        (EVERYTHING if step.plan.joins else found.needed.get(number, EVERYTHING)).condition(number)
+        for number, step in steps.items()
+    ]
+    return f"({' or '.join(rows) or 'false'})"
 
 
 def _made_anew(steps: Mapping[int, Step]) -> str:

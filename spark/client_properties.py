@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from spark.errors import SparkJobError
 from statechannel.kafka.client_settings import ClientSettings
 
+_NAME_CHECK = "ssl.endpoint.identification.algorithm"
 _SAME = {
     "security.protocol",
     "sasl.kerberos.service.name",
     "ssl.key.password",
-    "ssl.endpoint.identification.algorithm",
+    _NAME_CHECK,
     "client.rack",
 }
 _MODULES = {
@@ -36,7 +37,8 @@ def kafka_options(
         read_text: Reads a file, for keys in PEM: Java takes their text.
 
     Raises:
-        SparkJobError: A mechanism that needs what only the Java client can be told.
+        SparkJobError: A mechanism that needs what only the Java client can be told, a certificate without its key, or a file
+            that cannot be read.
     """
     given = client.properties
     found = {name: value for name, value in given.items() if name in _SAME}
@@ -67,16 +69,34 @@ def _sasl(given: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
 
 def _ssl(given: Mapping[str, str], read_text: Callable[[str], str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    authority = given.get("ssl.ca.pem") or (read_text(given["ssl.ca.location"]) if "ssl.ca.location" in given else None)
+    authority = _pem(given, "ssl.ca", read_text)
     if authority is not None:
         found |= {"ssl.truststore.type": _PEM, "ssl.truststore.certificates": authority}
-    chain = given.get("ssl.certificate.pem") or (
-        read_text(given["ssl.certificate.location"]) if "ssl.certificate.location" in given else None
-    )
-    key = given.get("ssl.key.pem") or (read_text(given["ssl.key.location"]) if "ssl.key.location" in given else None)
+    chain, key = _pem(given, "ssl.certificate", read_text), _pem(given, "ssl.key", read_text)
+    if (chain is None) != (key is None):
+        raise SparkJobError(
+            f"a client certificate and its key belong together, and the {'certificate' if chain is None else 'key'} is missing",
+            hint="Give both ssl.certificate.location and ssl.key.location (or their .pem forms).",
+        )
     if chain is not None and key is not None:
         found |= {"ssl.keystore.type": _PEM, "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    if given.get(_NAME_CHECK) == "none":
+        found[_NAME_CHECK] = ""  # Java's word for no check
     return found
+
+
+def _pem(given: Mapping[str, str], name: str, read_text: Callable[[str], str]) -> str | None:
+    """Text in PEM, given as such or as the name of a file."""
+    text, location = given.get(f"{name}.pem"), given.get(f"{name}.location")
+    if text or not location:
+        return text or None
+    try:
+        return read_text(location)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SparkJobError(
+            f"{name}.location: {location} cannot be read: {error}",
+            hint="Java's client is given the text of this file; name a readable file in PEM.",
+        ) from error
 
 
 def _quoted(text: str) -> str:

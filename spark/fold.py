@@ -25,7 +25,8 @@ class Plan(NamedTuple):
         position: Offset of the first record that is new; older ones are read only where a join needs them.
         joins: The view is made anew out of the whole log, as a joining broker does; else it goes on from the snapshot.
         facts: What a join takes without a verdict, and where a newer format stops.
-        cold_start: The join follows a cold start: what it takes leniently is also judged by the view before, which had no gap.
+        switch: Offset of the heartbeat that vouched for a cold start: through it the archive has the verdicts of the view before,
+            which had no gap. -1: the join follows none.
         keeps: Nobody has vouched yet for what was joined: the view stays as it is, and records get no verdict.
     """
 
@@ -33,8 +34,13 @@ class Plan(NamedTuple):
     position: int = 0
     joins: bool = False
     facts: Facts = STRICT
-    cold_start: bool = False
+    switch: int = -1
     keeps: bool = False
+
+    @property
+    def cold_start(self) -> bool:
+        """Whether the join follows a cold start."""
+        return self.switch >= 0
 
 
 class Before(NamedTuple):
@@ -96,7 +102,7 @@ class GroupFold:
         self._view: View | None = None
         self._before_join: View | None = None
         self._joiner: Joiner | None = None
-        self._at_join: dict[str, str] = {}
+        self._at_switch: dict[str, str] | None = None
         self.touched = False
 
     def hold(self, row: KeyRow) -> None:
@@ -112,14 +118,24 @@ class GroupFold:
             return _LENIENT if offset >= plan.position else None
         if not self.touched:
             self._begin()
+        if offset > plan.switch:
+            self._compare()
+        found = self._read(offset, key, value)
+        if offset < plan.position:
+            return None
+        if self._before_join is not None and offset <= plan.switch:
+            return _judged(self._before_join, offset, key, value)
+        return found
+
+    def _read(self, offset: int, key: bytes | None, value: bytes | None) -> Line:
         if self._joiner is not None:
-            if plan.facts.is_lenient(offset):
-                return self._read_leniently(self._joiner, offset, key, value)
+            if self._plan.facts.is_lenient(offset):
+                self._joiner.read(offset, key, value)
+                return _LENIENT
             self._end_join()
         if self._view is None:
             raise RuntimeError("a group has no view after its join")
-        found = _judged(self._view, offset, key, value)
-        return found if offset >= plan.position else None
+        return _judged(self._view, offset, key, value)
 
     def rows(self) -> Iterator[KeyRow]:
         """The group's keys after all of its records."""
@@ -129,14 +145,15 @@ class GroupFold:
         if not self.touched:
             self._begin()
         self._end_join()
+        self._compare()
         if self._view is not None:
             yield from dump(self._view)
 
     def differences(self) -> list[Difference]:
         """Keys on which the view before a cold start and the one behind it do not agree; to be asked when the fold has ended."""
-        if self._before_join is None or self._view is None or not self._plan.cold_start:
+        if self._before_join is None or self._at_switch is None:
             return []
-        return [*_differ(self._at_join, {key.name: line(key).decode() for key in self._before_join.existing()})]
+        return [*_differ(self._at_switch, _lines(self._before_join))]
 
     def _begin(self) -> None:
         self.touched = True
@@ -152,19 +169,23 @@ class GroupFold:
         else:
             self._view = View(self._partition, plan.partitions)
 
-    def _read_leniently(self, joiner: Joiner, offset: int, key: bytes | None, value: bytes | None) -> Line | None:
-        joiner.read(offset, key, value)
-        if offset < self._plan.position:
-            return None
-        return _LENIENT if self._before_join is None else _judged(self._before_join, offset, key, value)
-
     def _end_join(self) -> None:
         if self._joiner is None:
             return
         self._view = self._joiner.view()
         self._joiner = None
-        if self._plan.cold_start:
-            self._at_join = {key.name: line(key).decode() for key in self._view.existing()}
+
+    def _compare(self) -> None:
+        """Keep what the new view holds where it takes over, to be held against the view before."""
+        if self._before_join is None or self._at_switch is not None:
+            return
+        self._end_join()
+        if self._view is not None:
+            self._at_switch = _lines(self._view)
+
+
+def _lines(view: View) -> dict[str, str]:
+    return {key.name: line(key).decode() for key in view.existing()}
 
 
 def _differ(joined: dict[str, str], before: dict[str, str]) -> Iterator[Difference]:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from spark.fold import Plan
-from statechannel.core.survey import Facts, Stop
+from statechannel.core.survey import Facts, Stop, vouched
 
 
 class Reading(StrEnum):
@@ -59,14 +59,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a batch holds of one partition, from its position on.
+    """What a batch holds of one partition, from its position on, up to the stop.
 
     Attributes:
         first, last: Offsets of its first and last record.
         gap_end: Offset behind the last gap in it (its first record included); -1 where it has none.
         gap_end_ms: Log time of the record there.
         stop: The first record of a newer format.
-        heartbeats, marks: In the order of the log, up to the stop.
+        heartbeats, marks: In the order of the log.
     """
 
     records: int
@@ -163,17 +163,57 @@ def go_on(partitions: int, place: Place, seen: Seen) -> Step:
     return Step(Plan(partitions, place.position, facts=Facts(stop=stop), keeps=keeps), after)
 
 
-def join(partitions: int, partition: int, place: Place, seen: Seen, facts: Facts, why: Why) -> Step:
-    """Make the view anew out of the whole log.
+class Whole(NamedTuple):
+    """The log of a partition from its beginning to the end of a batch.
 
-    Args:
-        facts: How the log, from its beginning to the end of this batch, is to be read.
+    Attributes:
+        newest_old: Offset of its last record that is at least as old as the compaction lag; -1 if none is.
+        late: Reading took so long that the cleaner may have been at work meanwhile.
     """
-    if facts.tentative and why is Why.COLD_START:
-        return go_on(partitions, place, seen)  # this view stands until somebody vouches for another one
+
+    seen: Seen
+    newest_old: int = -1
+    late: bool = False
+
+
+def facts_of_join(whole: Whole) -> Facts:
+    """How a log is read as a joining member reads it."""
+    seen = whole.seen
+    if seen.gap_end < 0 and not seen.marks:
+        return Facts(stop=seen.stop)
+    clean_to = max((one.clean_to for one in seen.heartbeats if one.clean_to < one.offset), default=-1)
+    # Where nothing was cleaned away, nothing was hidden, however old it is.
+    facts = vouched(clean_to, -1 if seen.gap_end < 0 else whole.newest_old, seen.stop)
+    # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
+    return facts._replace(tentative=facts.tentative or whole.late or any(mark.offset > clean_to for mark in seen.marks))
+
+
+def ends_cold_start(place: Place, seen: Seen, whole: Whole) -> Vouching | None:
+    """The first heartbeat of the batch that vouches for a history in which the mark of a cold start counts.
+
+    The first one, so that it does not matter for the archive how much more the same batch holds.
+    """
+    mark = marked(place, seen)[0]
+    if mark is None or (whole.late and whole.seen.gap_end >= 0):
+        return None
+    least = mark.offset if whole.seen.gap_end < 0 else max(mark.offset, whole.newest_old)
+    return next((one for one in seen.heartbeats if least <= one.clean_to < one.offset), None)
+
+
+def join(partitions: int, partition: int, place: Place, seen: Seen, whole: Whole, why: Why) -> Step:
+    """Make the view anew out of the whole log."""
+    switch = -1
+    if why is Why.COLD_START:
+        heartbeat = ends_cold_start(place, seen, whole)
+        if heartbeat is None:
+            return go_on(partitions, place, seen)  # this view stands until somebody vouches for another one
+        facts = Facts(heartbeat.clean_to, whole.seen.stop)
+        switch, strict_from = heartbeat.offset, place.strict_from
+    else:
+        facts = facts_of_join(whole)
+        # What was archived before without a verdict stays as it is.
+        strict_from = max(facts.lenient_to + 1, place.position)
     reading = Reading.JOINING if facts.tentative else Reading.STRICT
-    cold = why is Why.COLD_START
-    strict_from = place.strict_from if cold else facts.lenient_to + 1
     after = replace(
         place,
         position=seen.last + 1 if facts.stop is None else facts.stop.offset,
@@ -184,15 +224,15 @@ def join(partitions: int, partition: int, place: Place, seen: Seen, facts: Facts
         word=marked(place, seen)[1],
         stop=facts.stop,
     )
-    plan = Plan(partitions, place.position, joins=True, facts=facts, cold_start=cold)
+    plan = Plan(partitions, place.position, joins=True, facts=facts, switch=switch)
     missing = None
-    if why is Why.GAP:
+    if whole.seen.gap_end > place.position:
         missing = Missing(
             partition,
             place.position,
-            seen.gap_end - 1,
+            whole.seen.gap_end - 1,
             place.newest_ms,
-            seen.gap_end_ms,
+            whole.seen.gap_end_ms,
             None if facts.tentative else strict_from,
         )
     return Step(plan, after, why, missing)

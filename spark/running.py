@@ -35,12 +35,15 @@ _EXITS = {
     Cause.KAFKA_AWAY: JobExitCode.KAFKA_AWAY,
     Cause.KAFKA_DENIED: JobExitCode.KAFKA_DENIED,
     Cause.TOPIC_BROKEN: JobExitCode.TOPIC_BROKEN,
+    Cause.WORKER_LACKS: JobExitCode.SPARK_MISSING,
 }
 _HINTS = {
     Cause.KAFKA_AWAY: "Start the job again when Kafka answers: it goes on where it was.",
     Cause.KAFKA_DENIED: "See the security settings given with -X, and the ACLs of the topic.",
     Cause.TOPIC_BROKEN: "If the topic was made anew, start with a new checkpoint and new tables.",
     Cause.JVM_ENDED: "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+    Cause.WORKER_LACKS: "Every node needs the package and what it requires: install it there and name that Python with "
+    "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
     Cause.OTHER: "What Spark wrote above says more.",
 }
 

@@ -43,6 +43,7 @@ _SMALL_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 # The stack: when a batch is stopped, Spark matches the whole Python traceback with one recursive pattern.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ThreadStackSize=8192"
 _OWN_JARS = ("spark.jars", "spark.jars.packages")
+_WORKER_PYTHON = "spark.pyspark.python"
 _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
@@ -86,7 +87,7 @@ def open_session(
         settings = wanted | _NEEDED
     else:
         _find_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        _choose_worker_python(wanted)
         settings = settings_for(wanted, _pinned() if jars is None and not brings_jars else jars or ())
     session = _start(app, settings, submitted=submitted)
     if jars is None or jars:
@@ -138,6 +139,17 @@ def _pinned() -> tuple[Path, ...]:
         return prepare_jars(say=lambda line: print(line, file=sys.stderr))
     except JarsUnavailableError as error:
         raise SparkJobError(str(error), hint=error.hint, exit_code=JobExitCode.SPARK_MISSING) from error
+
+
+def _choose_worker_python(conf: Mapping[str, str]) -> None:
+    """Name the Python of the executors: the one asked for, else this one, which a cluster's nodes need at the same path.
+
+    Spark itself heeds its setting only under spark-submit, and would take the `python3` of the PATH here.
+    """
+    if _WORKER_PYTHON in conf:
+        os.environ["PYSPARK_PYTHON"] = conf[_WORKER_PYTHON]
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _find_java() -> None:

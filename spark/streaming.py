@@ -36,7 +36,7 @@ class Streaming:
     trigger_s: float = 1.0
     max_offsets_per_trigger: int | None = None
     available_now: bool = False
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # object stores have secrets in it
     metrics_port: int | None = None
     stop_timeout_s: float = 30.0
     retries: int = 5

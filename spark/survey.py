@@ -12,14 +12,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from spark.needed import KEYS_MAX, Needed, needed_for
 from spark.plan import Mark, Seen, Vouching
 from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
 from statechannel.core.cold_start import decode_mark
-from statechannel.core.survey import Facts, Stop, newer_format, vouched
+from statechannel.core.survey import Stop, newer_format
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
+_LAST = 2**63 - 1
+_KEY_MAX_BYTES = 300  # of a known form has at most 279
 _STOPS = "partition int, offset long, format long"
 _STOPS_ARROW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("format", pa.int64())])
 
@@ -29,11 +32,11 @@ class Survey(NamedTuple):
 
     Attributes:
         seen: By partition; partitions without a row are left out.
-        groups: Groups that have a row, by partition.
+        needed: Rows of a view that are needed to judge them, by partition.
     """
 
     seen: Mapping[int, Seen]
-    groups: Mapping[int, tuple[str, ...]]
+    needed: Mapping[int, Needed]
 
 
 _TEXT = "cast(key as string)"
@@ -60,23 +63,39 @@ _LOOK = (
     "max(timestamp_ms) as newest_ms",
     f"count_if({MAY_BE_NEWER}) as doubtful",
     f"collect_list(if({_TOLD}, struct(offset, key, value), null)) as told",
-    "collect_set(`group`) as groups",
 )
 
 
 def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
     """Look through rows whose offsets are unique; they are gone through once, and again only where something is found.
 
+    What lies behind a newer format is not looked at: it is read again when its stop is.
+
     Args:
         positions: Offset that the first row of each partition should have.
     """
-    found = rows.groupBy("partition").agg(*map(F.expr, _LOOK)).collect()
+    found = _look(rows, positions)
     doubtful = [row["partition"] for row in found if row["doubtful"]]
     stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
+    if stops:
+        rows = rows.where(f"offset <= {_by_partition({n: stop.offset for n, stop in stops.items()}, _LAST)}")
+        found = _look(rows, positions)
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
     seen = {row["partition"]: _seen(row, stops.get(row["partition"]), gaps.get(row["partition"])) for row in found}
-    return Survey(seen, {row["partition"]: tuple(row["groups"]) for row in found})
+    return Survey(seen, {row["partition"]: _needed(row, positions) for row in found})
+
+
+def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
+    # A set that hostile keys cannot make larger than this; where there are more records nobody asks for it.
+    near = f"offset < {_by_partition(positions)} + {KEYS_MAX} and length(key) <= {_KEY_MAX_BYTES}"
+    keys = f"collect_set(if({near}, key, null)) as keys"
+    return rows.groupBy("partition").agg(*map(F.expr, (*_LOOK, keys))).collect()
+
+
+def _needed(row: Row, positions: Mapping[int, int]) -> Needed:
+    few = row["last"] < positions.get(row["partition"], 0) + KEYS_MAX
+    return needed_for(map(bytes, row["keys"]) if few else None)
 
 
 def _has_gap(row: Row, position: int) -> bool:
@@ -86,8 +105,6 @@ def _has_gap(row: Row, position: int) -> bool:
 def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None) -> Seen:
     heartbeats, marks = [], []
     for offset, key, value in sorted(row["told"], key=lambda one: one[0]):
-        if stop is not None and offset > stop.offset:
-            break
         if bytes(key) == HEARTBEAT_KEY:
             heartbeat = decode_heartbeat(None if value is None else bytes(value))
             if heartbeat is not None:
@@ -148,9 +165,9 @@ def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[
     return {row["partition"]: (row["last"]["offset"], row["last"]["timestamp_ms"]) for row in behind}
 
 
-def _by_partition(values: Mapping[int, int]) -> str:
+def _by_partition(values: Mapping[int, int], other: int = 0) -> str:
     whens = " ".join(f"when {partition} then {value}" for partition, value in sorted(values.items()))
-    return f"case partition {whens} else 0 end" if whens else "0"
+    return f"case partition {whens} else {other} end" if whens else str(other)
 
 
 def not_below(positions: Mapping[int, int]) -> str:
@@ -158,28 +175,11 @@ def not_below(positions: Mapping[int, int]) -> str:
     return f"offset >= {_by_partition(positions)}"
 
 
-def facts_of_join(rows: DataFrame, seen: Mapping[int, Seen], *, oldest_kept_ms: int) -> dict[int, Facts]:
-    """How partitions are read whose whole log lies in `rows`: as joining members read them.
-
-    Args:
-        oldest_kept_ms: Records behind the one vouched for with a time up to this one may have hidden others from the cleaner.
-    """
+def newest_old(rows: DataFrame, seen: Mapping[int, Seen], *, oldest_kept_ms: int) -> dict[int, int]:
+    """Offset of the last record of each partition, up to its stop, whose log time is not behind this one; -1 if none is."""
     old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms)
-    if any(one.stop is not None for one in seen.values()):
-        last = {number: one.last if one.stop is None else one.stop.offset for number, one in seen.items()}
-        old = old.where(f"offset <= {_by_partition(last)}")
-    newest = {
-        row["partition"]: row["newest"]
-        for row in old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()
-    }
-    return {number: _facts(one, newest.get(number, -1)) for number, one in seen.items()}
-
-
-def _facts(seen: Seen, newest_old: int) -> Facts:
-    clean_to = max((one.clean_to for one in seen.heartbeats if one.clean_to < one.offset), default=-1)
-    without_gaps = seen.gap_end < 0
-    facts = vouched(clean_to, -1 if without_gaps else newest_old, seen.stop)
-    if any(mark.offset > clean_to for mark in seen.marks):
-        # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
-        return facts._replace(tentative=True)
-    return facts
+    stops = {number: one.last for number, one in seen.items() if one.stop is not None}
+    if stops:
+        old = old.where(f"offset <= {_by_partition(stops, _LAST)}")
+    newest = old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()
+    return dict.fromkeys(seen, -1) | {row["partition"]: row["newest"] for row in newest}

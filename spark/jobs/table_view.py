@@ -115,6 +115,8 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
         positions = {number: place.position for number, place in table.places().items()}
         topic.check(positions)
         source = told.source(told.channel) | {"startingOffsets": topic.first(positions)}
+        if mine.accept_lost_head:
+            source["failOnDataLoss"] = "false"  # `check` tells the same, and what is missing
         rows = session.readStream.format("kafka").options(**source).load()
         writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", told.checkpoint)
         return writer.trigger(**told.trigger()).start()

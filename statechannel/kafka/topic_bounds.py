@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from statechannel.kafka.errors import kafka_error_of, telling, translate
+from statechannel.kafka.errors import TopicMissingError, kafka_error_of, telling, translate
+from statechannel.kafka.patience import ask_patiently
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -44,10 +44,13 @@ class BoundsAsker:
     def __init__(self, settings: ClientSettings, *, timeout_s: float = 10.0) -> None:
         self._secrets = settings.secrets()
         self._timeout_s = timeout_s
+        self._config = {**settings.admin_config(), "error_cb": self._on_error}
         self._last_error: KafkaError | None = None
+        self._admin = self._client()
+
+    def _client(self) -> AdminClient:
         try:
-            config = {**settings.admin_config(), "error_cb": self._on_error}
-            self._admin = AdminClient(config)
+            return AdminClient(self._config)
         except (KafkaException, TypeError, ValueError) as error:
             raise translate(error, "making the admin client", secrets=self._secrets) from None
 
@@ -59,28 +62,39 @@ class BoundsAsker:
 
         Raises:
             KafkaUnavailableError: Kafka did not answer in time.
-            TopicMissingError: A topic or partition does not exist.
+            TopicMissingError: A topic or partition does not exist, or nobody leads it.
         """
         wanted = list(places)
-        partitions = [TopicPartition(topic, number) for topic, number in wanted]
         self._last_error = None
-        # The beginning first: what is deleted in between only makes it too low.
-        low = self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        high = self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        try:
+            return ask_patiently(lambda left_s: self._ask(wanted, left_s), timeout_s=self._timeout_s, topic_grace_s=0.0)
+        except (KafkaException, FutureTimeoutError) as error:
+            names = ", ".join(sorted({topic for topic, _ in wanted}))
+            found = kafka_error_of(error)
+            if found is not None and found.code() == KafkaError._NOENT:  # noqa: SLF001 - a public code
+                raise TopicMissingError(
+                    f"Kafka knows no leader of a partition of {names}",
+                    hint="Create the topics with `statechannel init`, or wait until the Kafka cluster has come up.",
+                ) from None
+            problem = telling(found, self._last_error) or error
+            raise translate(problem, f"asking where {names} begin and end", secrets=self._secrets) from None
+
+    def _ask(self, wanted: list[Place], left_s: float) -> dict[Place, Bounds]:
+        partitions = [TopicPartition(topic, number) for topic, number in wanted]
+        try:
+            # The beginning first: what is deleted in between only makes it too low.
+            low = self._offsets(partitions, OffsetSpec.earliest(), left_s)  # type: ignore[no-untyped-call]
+            high = self._offsets(partitions, OffsetSpec.latest(), left_s)  # type: ignore[no-untyped-call]
+        except KafkaException:
+            self._admin.poll(0)  # serves error_cb
+            # After a change of leaders the client goes on asking with the epoch that it knew, and is refused for ever.
+            self._admin = self._client()
+            raise
         return {place: Bounds(low[place], high[place]) for place in wanted}
 
-    def _offsets(self, partitions: list[TopicPartition], spec: Any) -> dict[Place, int]:
-        futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=self._timeout_s)
-        return {(one.topic, one.partition): self._answer(future, one.topic) for one, future in futures.items()}
-
-    def _answer(self, future: Future[Any], topic: str) -> int:
-        doing = f"asking where topic {topic} begins and ends"
-        try:
-            return int(future.result(timeout=self._timeout_s + _SLACK_S).offset)
-        except FutureTimeoutError as error:
-            raise translate(error, doing) from None
-        except KafkaException as error:
-            self._admin.poll(0)  # serves error_cb
-            raise translate(
-                telling(kafka_error_of(error), self._last_error) or error, doing, secrets=self._secrets
-            ) from None
+    def _offsets(self, partitions: list[TopicPartition], spec: Any, left_s: float) -> dict[Place, int]:
+        futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=left_s)
+        return {
+            (one.topic, one.partition): int(future.result(timeout=left_s + _SLACK_S).offset)
+            for one, future in futures.items()
+        }

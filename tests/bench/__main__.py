@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import handoff, memory, replay, shedding, storm
+from tests.bench import handoff, memory, replay, shedding, spark_lag, spark_replay, storm
 from tests.bench.measure import ROOT, Figure, machine, save
 
 
@@ -20,7 +20,7 @@ def parse_arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="NAME",
-        help="replay, handoff, memory, storm, shedding; default: all of these. Besides: spark",
+        help="replay, handoff, memory, storm, shedding, spark-lag; default: all of these. Besides: spark",
     )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
     parser.add_argument(
@@ -45,11 +45,13 @@ def main() -> None:
         "memory": memory.run,
         "storm": partial(storm.run, min(given.rounds, 3)),
         "shedding": shedding.run,
+        "spark-lag": partial(spark_lag.run, given.transfers),
+        "spark": partial(spark_replay.run, given.spark_records),
     }
     figures: list[Figure] = []
-    # Spark takes minutes and is an extra: only where it is named.
-    for name in given.names or known:
-        figures += spark_figures(given.spark_records) if name == "spark" else known[name]()
+    # The long logs take many minutes: only where they are named.
+    for name in given.names or [name for name in known if name != "spark"]:
+        figures += known[name]()
         save(given.output, figures)
     strategies = [figure for figure in figures if figure.name.startswith("shedding.")]
     others = [figure for figure in figures if not figure.name.startswith("shedding.")]
@@ -57,12 +59,6 @@ def main() -> None:
         show(others)
     if strategies:
         Console(width=130).print(shedding.table(strategies))
-
-
-def spark_figures(sizes: Sequence[int]) -> list[Figure]:
-    from tests.bench import spark_replay  # noqa: PLC0415
-
-    return spark_replay.run(sizes)
 
 
 def show(figures: Sequence[Figure]) -> None:

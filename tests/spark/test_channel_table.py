@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import duckdb
 import pytest
 
 from spark.store import SnapshotStore
@@ -92,6 +93,16 @@ def test_days_that_are_over_become_one_batch(session: SparkSession, tmp_path: Pa
     rows = archived(tmp_path)
     assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
     assert len(rows) == count
+    files = f"{tmp_path}/archive/dt=*/batch=*/*.parquet"
+    by_duckdb = duckdb.sql(
+        f"select partition, \"offset\", verdict, cast(dt as varchar) from read_parquet('{files}', hive_partitioning=true)"
+    ).fetchall()
+    by_spark = session.read.parquet(f"{tmp_path}/archive").selectExpr(
+        "partition", "offset", "verdict", "cast(dt as string)"
+    )
+    expected = sorted((row["partition"], row["offset"], row["verdict"], row["dt"]) for row in rows)
+    assert sorted(by_duckdb) == expected
+    assert sorted(map(tuple, by_spark.collect())) == expected
 
 
 def test_a_table_that_is_older_than_its_checkpoint_misses_nothing(session: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,13 @@ Caused by: java.util.concurrent.ExecutionException: org.apache.kafka.common.erro
 Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: describeTopics
 """
 
+LACKING = """PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "cloudpickle.py", line 1024, in subimport
+ModuleNotFoundError: No module named 'spark'
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "cause"),
@@ -21,6 +28,8 @@ Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting fo
         ("org.apache.kafka.common.errors.SaslAuthenticationException: wrong password", Cause.KAFKA_DENIED),
         ("org.apache.kafka.common.errors.TopicAuthorizationException: [x]\nTimeoutException", Cause.KAFKA_DENIED),
         ("Py4JNetworkError: Answer from Java side is empty", Cause.JVM_ENDED),
+        (LACKING, Cause.WORKER_LACKS),
+        ("ModuleNotFoundError: No module named 'spark'", Cause.OTHER),
         ("java.util.concurrent.TimeoutException: something of Spark's own", Cause.OTHER),
         ("", Cause.OTHER),
     ],
@@ -31,6 +40,10 @@ def test_cause(text, cause):
 
 def test_gist_is_the_innermost_cause():
     assert gist(AWAY).startswith("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node")
+
+
+def test_gist_of_a_worker_without_the_package_names_it():
+    assert gist(LACKING) == "ModuleNotFoundError: No module named 'spark'"
 
 
 def test_gist_of_a_short_text_is_its_first_line_and_never_long():

@@ -1,5 +1,7 @@
 """Who decides what about a session: correctness, then the user, then the defaults for a small machine."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,18 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
         check_installed()
     assert error.value.exit_code == JobExitCode.SPARK_MISSING
     assert "statechannel[spark]" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("before", "conf", "chosen"),
+    [
+        (None, {}, sys.executable),
+        ("/env/python", {}, "/env/python"),
+        (None, {"spark.pyspark.python": "/nodes/python"}, "/nodes/python"),
+        ("/env/python", {"spark.pyspark.python": "/nodes/python"}, "/nodes/python"),
+    ],
+)
+def test_python_of_the_executors(monkeypatch, before, conf, chosen):
+    monkeypatch.setattr(os, "environ", {} if before is None else {"PYSPARK_PYTHON": before})
+    session._choose_worker_python(conf)
+    assert os.environ["PYSPARK_PYTHON"] == chosen

@@ -1,0 +1,124 @@
+"""The job load-views (design/spark-load-views.md): both load topics as views and as a history, and who is dead is buried."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+from loaddata.expiry import ExpiryRules
+from loaddata.table_view import ViewRules
+from spark.cli.job import job_app, job_main
+from spark.cli.options import Option, streaming
+from spark.load_options import JOB, OFFSETS_MAX, LoadViewsOptions
+from spark.locks import only_job
+from spark.session import open_session
+from spark.streaming import Streaming
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+
+@streaming
+def load_views(
+    told: Streaming,
+    *,
+    table: Annotated[
+        str, Option("--table", metavar="DIR", help="Where views and history are written: a folder, or a URI.")
+    ],
+    tombstones: Annotated[
+        bool,
+        Option(
+            help="Bury the reports of brokers that are not heard of any more; the brokers' setting load.tombstones "
+            "is to be `spark` then."
+        ),
+    ] = True,
+    ttl_s: Annotated[
+        float, Option("--ttl-s", min=0.2, help="Age beyond which a report makes its broker suspect; as load.ttl_s.")
+    ] = 1_800.0,
+    grace_s: Annotated[
+        float, Option("--grace-s", min=0, help="How long a suspect may still renew it; as load.grace_s.")
+    ] = 30.0,
+    repeat_s: Annotated[
+        float, Option("--repeat-s", min=0.1, help="When a tombstone that had no effect is written again.")
+    ] = 60.0,
+    brokers_max: Annotated[int, Option("--brokers-max", min=1, help="Brokers held of each topic.")] = 10_000,
+    held_bytes: Annotated[
+        int, Option("--held-bytes", min=900_000, help="Bytes of all reports held of each topic.")
+    ] = 512 * 2**20,
+    keep: Annotated[int, Option("--keep", min=2, help="Snapshots of the views that are kept.")] = 10,
+    compacts: Annotated[
+        bool, Option("--compact/--no-compact", help="Put the history's batches of days that are over into one.")
+    ] = True,
+    accept_new_topic: Annotated[
+        bool, Option("--accept-new-topic", help="Go on with a topic that was made anew under the old name.")
+    ] = False,
+) -> None:
+    """Keep views and a history of the load topics, and bury the reports of dead brokers."""
+    options = LoadViewsOptions(
+        channel=told.channel,
+        table=table,
+        checkpoint=told.checkpoint,
+        client=told.client,
+        spark_kafka=told.kafka(),
+        trigger=told.trigger(),
+        trigger_s=told.trigger_s,
+        max_offsets_per_trigger=told.max_offsets_per_trigger or OFFSETS_MAX,
+        available_now=told.available_now,
+        tombstones=tombstones,
+        accept_new_topic=accept_new_topic,
+        view=ViewRules(ttl_s=ttl_s, brokers_max=brokers_max, held_bytes=held_bytes),
+        expiry=ExpiryRules(ttl_s=ttl_s, grace_s=grace_s, repeat_s=repeat_s),
+        keep=keep,
+        compacts=compacts,
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("spark").setLevel(logging.INFO)  # who is buried
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told once, by us
+    with only_job(JOB, [told.checkpoint, table]):
+        session = open_session(f"statechannel {JOB} {told.channel}", conf=told.conf)
+        try:
+            run(session, told, options, threading.Event())
+        finally:
+            session.stop()
+
+
+def run(session: SparkSession, told: Streaming, options: LoadViewsOptions, stop: threading.Event) -> None:
+    """Run the job in a session until it ends or is stopped.
+
+    Raises:
+        StateChannelError: What ended it.
+    """
+    # Imported late: help must not wait for Spark.
+    from spark.load_figures import LoadFigures  # noqa: PLC0415
+    from spark.load_views import LoadViews  # noqa: PLC0415
+    from spark.metrics import JobMetrics, measured  # noqa: PLC0415
+    from spark.running import Work, run_query  # noqa: PLC0415
+
+    metrics = JobMetrics(JOB)
+    figures = LoadFigures(metrics.registry)
+    job = LoadViews(session, options, on_batch=figures.took)
+    work = Work(job.take, stop)
+    with measured(session, metrics, told.metrics_port):
+        run_query(
+            lambda: job.start(work),
+            stop=stop,
+            work=work,
+            retries=told.retries,
+            stop_timeout_s=told.stop_timeout_s,
+        )
+
+
+app = job_app(load_views)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job as a program; returns the exit code."""
+    return job_main(app, "python -m spark.jobs.load_views", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Logs in a real Kafka for the tests of the jobs: written, read back, and what a table says of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from spark.jobs.table_view import TableView, run
+from spark.store import SnapshotStore
+from spark.streaming import Streaming
+from statechannel.core import auditor
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.view import Judgement
+from statechannel.errors import StateChannelError
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.tail import PartitionTail
+from tests.spark.channel_frames import archived
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAIT_S = 120.0
+HOUR_MS = 3_600_000
+CHANNEL = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+    "min.compaction.lag.ms": str(HOUR_MS),
+}
+
+
+class LogInKafka:
+    """One topic.
+
+    Args:
+        settings: Of the topic, beside those of a channel's.
+    """
+
+    def __init__(self, bootstrap: str, name: str, partitions: int = 1) -> None:
+        self.bootstrap, self.name, self.partitions = bootstrap, name, partitions
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0})
+
+    def create(self, **settings: str) -> None:
+        config = CHANNEL | {name.replace("_", "."): value for name, value in settings.items()}
+        made = NewTopic(self.name, self.partitions, 1, config=config)
+        until(lambda: self.admin.create_topics([made])[self.name].exception() is None)
+        until(lambda: self._seen() == self.partitions)
+
+    def _seen(self) -> int:
+        found = self.admin.list_topics(timeout=10).topics.get(self.name)
+        return 0 if found is None else len(found.partitions)
+
+    def delete(self) -> None:
+        self.admin.delete_topics([self.name])[self.name].result(30)
+        until(lambda: self._seen() == 0)
+
+    def trim(self, partition: int, before: int) -> None:
+        place = TopicPartition(self.name, partition, before)
+        self.admin.delete_records([place])[place].result(30)
+
+    def write(self, records: Iterable[RecordRead]) -> None:
+        """They get the offsets that they have if the topic is as long as the first one's says."""
+        for record in records:
+            self._producer.produce(self.name, record.value, record.key, record.partition)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def read(self) -> list[RecordRead]:
+        found: list[RecordRead] = []
+        for partition in range(self.partitions):
+            client = ClientSettings(self.bootstrap)
+            with PartitionTail(client, Topic.CHANNEL, self.name, partition, group_id=f"{self.name}-reader") as tail:
+                found += tail.records(tail.span())
+        return found
+
+
+def until(done: Any, timeout_s: float = WAIT_S, pause_s: float = 0.2) -> None:
+    ends_s = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < ends_s, "waited in vain"
+        time.sleep(pause_s)
+
+
+@dataclass
+class Job:
+    """The job in this process, on one topic and one table."""
+
+    session: SparkSession
+    log: LogInKafka
+    folder: Path
+    streaming: dict[str, Any] = field(default_factory=dict)
+    mine: dict[str, Any] = field(default_factory=dict)
+
+    def told(self, **options: Any) -> Streaming:
+        given = {"available_now": True, "retries": 0} | self.streaming | options
+        client = ClientSettings(self.log.bootstrap)
+        return Streaming(client, self.log.name, str(self.folder / "checkpoint"), **given)
+
+    def run(self, stop: threading.Event | None = None, **options: Any) -> dict[str, Any]:
+        """Read what is there; the pointer's meta."""
+        table = TableView(str(self.folder / "table"), **self.mine)
+        run(self.session, self.told(**options), table, stop or threading.Event())
+        return self.meta()
+
+    @contextmanager
+    def failing(self, **options: Any) -> Iterator[list[StateChannelError]]:
+        """The job at work in another thread, from its first snapshot on; at the end of the block, what ended it."""
+        ended: list[StateChannelError] = []
+        stop = threading.Event()
+
+        def work() -> None:
+            try:
+                self.run(stop, available_now=False, trigger_s=0.2, **options)
+            except StateChannelError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            until((self.folder / "table/view/LATEST").exists)
+            yield ended
+            thread.join(WAIT_S)
+        finally:
+            stop.set()
+            thread.join(WAIT_S)
+
+    def meta(self) -> dict[str, Any]:
+        found = SnapshotStore(str(self.folder / "table" / "view")).latest()
+        assert found is not None
+        return found.meta
+
+    def positions(self) -> dict[int, int]:
+        return {int(number): place["position"] for number, place in self.meta()["partitions"].items()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return archived(self.folder / "table")
+
+    def check(self, records: Sequence[RecordRead]) -> None:
+        """The table has what the audit says of these records, all of them once, up to where it stands."""
+        ends = self.positions()
+        read = [r for r in records if r.offset < ends[r.partition]]
+        verdicts: dict[tuple[int, int], str] = {}
+
+        def observe(record: RecordRead, judgement: Judgement) -> None:
+            verdicts[record.partition, record.offset] = judgement.verdict.value
+
+        apart = {number: [r for r in read if r.partition == number] for number in ends}
+        answer = auditor.audit(
+            apart, end_offsets=ends, read="auto", now_ms=0, compaction_lag_ms=HOUR_MS, observe=observe
+        )
+        assert self.meta()["digest"] == answer["digest"]
+        rows = self.rows()
+        expected = sorted((r.partition, r.offset, r.key, r.value) for r in read)
+        assert [(row["partition"], row["offset"], row["key"], row["value"]) for row in rows] == expected
+        assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
+
+
+def again(job: Job, folder: Path) -> Job:
+    """The same table with another checkpoint: as if the old one was lost."""
+    folder.mkdir()
+    (folder / "table").symlink_to(job.folder / "table", target_is_directory=True)
+    return replace(job, folder=folder)

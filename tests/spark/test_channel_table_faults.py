@@ -1,0 +1,289 @@
+"""The job's batches where something goes wrong: against the same decisions without Spark, and against the core's audit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark import channel_table
+from spark.archive import Archive
+from spark.errors import NewerFormatError, TopicBrokenError
+from spark.plan import place_fields
+from spark.store import Folder, Pointer, SnapshotStore
+from statechannel.core import auditor
+from statechannel.core.digest import digest
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.survey import newer_format
+from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
+from tests.support.clean_logs import clean_lines
+from tests.support.cold_start_logs import cold_start_log
+from tests.support.lone_engine import heartbeat
+from tests.support.pure_table import PureTable
+from tests.twin import loggen
+from tests.twin.compaction import clean_once
+from tests.unit.core.against_twin import KNOBS, record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def pointer_of(folder: Path) -> Pointer:
+    found = SnapshotStore(str(folder / "view")).latest()
+    assert found is not None
+    return found
+
+
+def pointer_number(folder: Path) -> int:
+    found = SnapshotStore(str(folder / "view")).latest()
+    return -1 if found is None else found.sequence
+
+
+class Both:
+    """The job's table and the one without Spark, told the same."""
+
+    def __init__(self, session: SparkSession, folder: Path, partitions: int) -> None:
+        self.folder = folder
+        self.topic = LogTopic(session, partitions)
+        self.pure = PureTable(partitions)
+        self.table = table_on(self.topic, folder, wall_ms=lambda: self.pure.now_ms)
+
+    def has(self, records: Sequence[RecordRead], now_ms: int | None = None) -> None:
+        """What lies in Kafka now."""
+        self.topic.records = self.pure.topic = list(records)
+        self.pure.now_ms = max(record.timestamp_ms for record in records) if now_ms is None else now_ms
+
+    def take(self, batch: Sequence[RecordRead]) -> None:
+        """A batch comes; both must have made the same of it."""
+        self.pure.process(batch)
+        try:
+            self.table.process(frame_of(self.topic.session, batch))
+        finally:
+            meta = pointer_of(self.folder).meta
+            assert meta["digest"] == self.pure.digest()
+            assert meta["tentative"] is self.pure.tentative
+            assert meta["partitions"] == {
+                str(n): place_fields(self.pure.place(n)) for n in range(self.topic.partitions)
+            }
+
+    def check(self) -> dict[str, Any]:
+        """The archive, and what is told beside it; returns the pointer's meta."""
+        rows = archived(self.folder)
+        verdicts = self.pure.verdicts()
+        assert [(row["partition"], row["offset"]) for row in rows] == sorted(verdicts)
+        assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
+        meta = pointer_of(self.folder).meta
+        told = [one | {"strict_from": None} for one in meta["incomplete"]]
+        assert told == [asdict(replace(one, strict_from=None)) for one in self.pure.missing]
+        return meta
+
+
+def records_of(log: loggen.Log) -> list[RecordRead]:
+    return [record_of(line) for line in log.lines]
+
+
+class TestFailures:
+    def test_an_exception_at_every_step(
+        self, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Then the same batch again, or one that is cut otherwise; in the end all rows from offset 0."""
+        log = loggen.generate(7, replace(KNOBS["junky"], partitions=1))
+        both = Both(session, tmp_path, len(log.end_offsets))
+        records = records_of(log)
+        both.has(records)
+        published: list[int] = []
+
+        def publish(_now: Any, _before: Any, sequence: int) -> None:
+            published.append(sequence)
+
+        both.table = table_on(both.topic, tmp_path, wall_ms=lambda: both.pure.now_ms, publish=publish)
+        steps: list[tuple[Any, str, bool]] = [
+            (Archive, "add", False),
+            (Folder, "move_to", True),
+            (Archive, "add", True),
+            (channel_table, "published", False),
+            (None, "_publish", True),
+            (SnapshotStore, "publish", False),
+            (SnapshotStore, "publish", True),
+        ]
+        size, done = len(records) // len(steps), 0
+        for number, (owner, name, behind) in enumerate(steps):
+            batch = records[max(0, done - 5) : done + size]
+            where = owner or both.table
+            with monkeypatch.context() as patch:
+                patch.setattr(where, name, dies(getattr(where, name), behind=behind))
+                with pytest.raises(RuntimeError, match="dies"):
+                    both.table.process(frame_of(session, batch))
+            committed = name == "publish" and behind
+            assert (pointer_number(tmp_path) == number) is committed
+            if committed:
+                both.pure.process(batch)
+            if number % 2:  # a process that begins anew, and another cut
+                both.table = table_on(both.topic, tmp_path, wall_ms=lambda: both.pure.now_ms, publish=publish)
+                batch = records[: done + size - 3]
+            both.take(batch)
+            done = sum(both.pure.place(n).position for n in log.end_offsets)
+            assert pointer_number(tmp_path) == number
+        both.take(records)
+        assert both.check()["incomplete"] == []
+        assert set(published) == set(range(pointer_of(tmp_path).sequence + 1))
+
+    def test_a_topic_that_was_made_anew(self, session: SparkSession, tmp_path: Path) -> None:
+        topic = LogTopic(session, 1)
+        topic.records, _ = cold_start_log(differs=False)
+        table = table_on(topic, tmp_path)
+        table.process(frame_of(session, topic.records[:5]))
+        before = pointer_of(tmp_path)
+        other = table_on(topic, tmp_path)
+        other._log = replace(other._log, topic_id="id-2")
+        with pytest.raises(TopicBrokenError, match="id-2"):
+            other.places()
+        with pytest.raises(TopicBrokenError, match="id-1"):
+            other.process(frame_of(session, topic.records))
+        more = table_on(LogTopic(session, 2), tmp_path)
+        with pytest.raises(TopicBrokenError, match="2 partitions"):
+            more.places()
+        assert pointer_of(tmp_path) == before
+
+
+def dies(real: Any, *, behind: bool) -> Any:
+    def act(*args: Any) -> Any:
+        if behind:
+            real(*args)
+        raise RuntimeError("dies")
+
+    return act
+
+
+@pytest.mark.parametrize(("partitions", "seed"), [(1, 11), (8, 12)])
+def test_wild_junk(session: SparkSession, tmp_path: Path, partitions: int, seed: int) -> None:
+    log = loggen.generate(seed, replace(KNOBS["wild"], partitions=partitions, newer=0, namespaces=8))
+    both = Both(session, tmp_path, partitions)
+    records = records_of(log)
+    both.has(records)
+    generator = Random(seed)
+    for piece in pieces(records, [generator.randrange(len(records))]):
+        both.take(generator.sample(piece, len(piece)))
+    both.check()
+
+
+def test_a_newer_format_and_a_gap_behind_it(session: SparkSession, tmp_path: Path) -> None:
+    """It stops with all before it published, however often it is started; the upgraded one goes on, and tells of the gap once."""
+    log = loggen.generate(3, replace(KNOBS["newer"], partitions=2))
+    records = records_of(log)
+    stop = next(r for r in records if newer_format(r.key, r.value))
+    behind = [r.offset for r in records if r.partition == stop.partition and r.offset > stop.offset]
+    assert len(behind) > 12
+    records = [r for r in records if r.partition != stop.partition or r.offset not in behind[4:8]]
+    both = Both(session, tmp_path, 2)
+    both.has(records)
+    for _ in range(2):
+        with pytest.raises(NewerFormatError, match=f"offset {stop.offset} of bundle-state-{stop.partition} "):
+            both.take(records)
+    assert both.check()["incomplete"] == []
+    known = [r._replace(value=b"junk") if r is stop else r for r in records]
+    both.has(known)
+    # Rows of the other partition alone: nothing has stopped there.
+    both.take([r for r in known if r.partition != stop.partition])
+    both.take(known)
+    meta = both.check()
+    assert [(one["from_offset"], one["to_offset"]) for one in meta["incomplete"]] == [(stop.offset, behind[7])]
+    assert len(archived(tmp_path)) == len(records)
+
+
+HALF = 60
+
+
+def cleaned() -> tuple[list[RecordRead], list[RecordRead], int]:
+    """A log, what the cleaner has left of it hours later, and the offset from which on caught-up members wrote again."""
+    lines = clean_lines(21, 250)
+    clean_to = len(lines) - 1
+    assert clean_to > 2 * HALF
+    now_ms = lines[-1].timestamp_ms + 2 * LAG_MS
+    later = [
+        RecordRead(Topic.CHANNEL, 0, clean_to + 1 + number, now_ms, key, value)
+        for number, (key, value) in enumerate(
+            [(b"!heartbeat", heartbeat("m-1", clean_to)), (b"a/b", b"junk"), (b"!heartbeat", heartbeat("m-1", -1))]
+        )
+    ]
+    kept = clean_once(lines, Random(1), now_ms, LAG_MS, whole=True)
+    assert len(kept) < len(lines) - HALF
+    return [record_of(line) for line in lines], [*map(record_of, kept), *later], clean_to + 1
+
+
+def digest_of_joiner(records: list[RecordRead]) -> str:
+    part = auditor.audit_join(0, 1, records, oldest_kept_ms=records[-1].timestamp_ms - LAG_MS)
+    assert not part.tentative
+    return digest([part.view])
+
+
+class TestCleaner:
+    def test_the_log_is_cleaned_between_batches(self, session: SparkSession, tmp_path: Path) -> None:
+        """A gap that nobody vouches for, then somebody does: as the brokers' view, nothing doubled, told of as incomplete."""
+        records, left, later = cleaned()
+        both = Both(session, tmp_path, 1)
+        half = records[:HALF]
+        both.has(half)
+        both.take(half)
+        before = pointer_of(tmp_path).meta["partitions"]["0"]["position"]
+        quiet = [r for r in left if r.offset < later]
+        both.has(quiet, left[-1].timestamp_ms)
+        both.take([r for r in quiet if r.offset > HALF + 3])
+        meta = both.check()
+        assert meta["tentative"] is True
+        assert [one["strict_from"] for one in meta["incomplete"]] == [None]
+        both.has(left)
+        both.take([r for r in left if r.offset >= later])
+        meta = both.check()
+        assert meta["tentative"] is False
+        assert [(one["from_offset"], one["strict_from"]) for one in meta["incomplete"]] == [(before, later)]
+        assert meta["digest"] == digest_of_joiner(left)
+        rows = archived(tmp_path)
+        assert {row["verdict"] for row in rows if HALF <= row["offset"] < later} == {None}
+        assert None not in {row["verdict"] for row in rows if row["offset"] < HALF or row["offset"] >= later}
+
+    def test_a_late_first_start_and_a_cleaner_that_is_faster_than_the_join(
+        self, session: SparkSession, tmp_path: Path
+    ) -> None:
+        """What the batch brought is archived, though it is gone from Kafka when the whole log is read."""
+        _, left, _ = cleaned()
+        both = Both(session, tmp_path, 1)
+        both.has([r for r in left if r.offset % 2])
+        both.take(left)
+        meta = both.check()
+        assert [(one["from_offset"], one["from_ms"]) for one in meta["incomplete"]] == [(0, 0)]
+        assert [row["offset"] for row in archived(tmp_path)] == [r.offset for r in left]
+
+    def test_a_checkpoint_that_is_ahead_of_the_table(self, session: SparkSession, tmp_path: Path) -> None:
+        """The batch begins behind the position, and Kafka has all of it: nothing is missing, every verdict is there."""
+        records, _ = cold_start_log(differs=False)
+        records = [r for r in records if r.key != b"!cold-start"]
+        records = [r._replace(offset=offset) for offset, r in enumerate(records)]
+        both = Both(session, tmp_path, 1)
+        both.has(records)
+        both.take(records[6:])
+        assert both.check()["incomplete"] == []
+        assert len(archived(tmp_path)) == len(records)
+        assert None not in both.pure.verdicts().values()
+
+
+class TestColdStart:
+    def test_the_view_joins_and_tells_what_was_overruled(self, session: SparkSession, tmp_path: Path) -> None:
+        records, alone = cold_start_log(differs=True)
+        mark = alone.written(b"!cold-start")[0]
+        both = Both(session, tmp_path, 1)
+        both.has(records)
+        both.take(records[: mark + 1])
+        assert both.check()["cold_starts"] == []
+        both.take(records[mark - 2 :])
+        meta = both.check()
+        assert meta["digest"] == digest([alone.engine.replicas[0].view])
+        (told,) = meta["cold_starts"]
+        assert told["differences"] == [one._asdict() for one in both.pure.differences]
+        assert told["differences_count"] == 1
+        assert None not in both.pure.verdicts().values()

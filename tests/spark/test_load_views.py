@@ -1,0 +1,270 @@
+"""load-views on batch frames: what is written is whole and there once, whatever happens between two writes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+from loaddata.expiry import ExpiryRules
+from loaddata.report_record import Kind
+from loaddata.table_view import LoadRecord, ViewRules
+from spark.errors import JobExitCode, TableChangedError, TableFormatError
+from spark.load_options import LoadViewsOptions
+from spark.load_topics import TopicBrokenError
+from spark.load_views import LoadViews
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_bounds import Bounds
+from tests.support.load_reports import NOW_MS, null, record
+from tests.support.load_rows import SOURCE, TOPICS, source_row, top_record
+
+DAY_MS = 86_400_000
+NEVER = ClientSettings("127.0.0.1:1")
+
+
+class Asker:
+    """Kafka's answers, as the test sets them."""
+
+    def __init__(self) -> None:
+        self.names: Mapping[Kind, str] = TOPICS
+        self.topic_ids = {Kind.BROKER_LOAD: "id-1", Kind.TOP_BUNDLES: "id-2"}
+        self.ends = dict.fromkeys(Kind, Bounds(0, 0))
+
+    def ids(self) -> dict[Kind, str]:
+        return dict(self.topic_ids)
+
+    def bounds(self) -> dict[Kind, Bounds]:
+        return dict(self.ends)
+
+
+class World:
+    """A job without a query: batches are handed to it, in the columns of Kafka's source."""
+
+    def __init__(self, session, folder: Path) -> None:
+        self.session, self.folder = session, folder
+        self.asker = Asker()
+        self.now_s = 1_000.0
+        self.job = self.started()
+
+    def started(self, **more: object) -> LoadViews:
+        options = LoadViewsOptions(
+            "c",
+            str(self.folder / "table"),
+            str(self.folder / "checkpoint"),
+            NEVER,
+            {},
+            view=ViewRules(ttl_s=100.0),
+            expiry=ExpiryRules(ttl_s=100.0, grace_s=10.0),
+            **{"tombstones": False, "keep": 3, **more},
+        )
+        job = LoadViews(self.session, options, asker=self.asker, mono_s=lambda: self.now_s, now_ms=lambda: NOW_MS)
+        job.open()
+        self.job = job
+        return job
+
+    def frame(self, loads: list[LoadRecord], tops: list[LoadRecord]):
+        """What the query would hand over: the records, and a tick without a topic."""
+        listed = [source_row(one, kind) for kind, some in zip(Kind, (loads, tops), strict=True) for one in some]
+        for one in listed:
+            kind = Kind.BROKER_LOAD if one.topic == TOPICS[Kind.BROKER_LOAD] else Kind.TOP_BUNDLES
+            self.asker.ends[kind] = Bounds(0, max(self.asker.ends[kind].high, one.offset + 1))
+        tick = dict.fromkeys(SOURCE.names)
+        table = pa.Table.from_pylist([*(one._asdict() for one in listed), tick], schema=SOURCE)
+        frame = self.session.createDataFrame(table)
+        return frame.selectExpr(
+            "topic", "offset", "timestamp_millis(timestamp_ms) as timestamp", "key", "value", "headers"
+        )
+
+    def take(self, *loads: LoadRecord, tops: list[LoadRecord] | None = None) -> None:
+        self.job.take(self.frame(list(loads), tops or []), 0)
+
+    def history(self) -> list[tuple[object, ...]]:
+        found = self.session.read.parquet(str(self.folder / "table" / "history"))
+        rows = found.select("kind", "offset", "fate", "reason").orderBy("kind", "offset", "topic_id").collect()
+        return [tuple(row) for row in rows]
+
+    def view(self, kind: Kind = Kind.BROKER_LOAD) -> dict[str, int]:
+        pointer = self.job.table.views.latest()
+        assert pointer is not None
+        folder = self.job.table.views.folder(pointer.sequence)
+        rows = self.session.read.parquet(f"{folder.uri}/{kind}").collect()
+        return {row.broker: row.offset for row in rows}
+
+
+@pytest.fixture
+def world(session, tmp_path) -> World:
+    return World(session, tmp_path)
+
+
+def test_views_and_history_and_who_can_read_them(world) -> None:
+    world.take(
+        record("b1", offset=0, owned_as_of={0: 5}),
+        LoadRecord(b"b9", b"\xff", (), 1, NOW_MS),
+        record("b2", offset=2, timestamp_ms=NOW_MS + DAY_MS - 1),
+        record("b1", offset=3, seq=2),
+        tops=[top_record("b1", 0, 1, 3, NOW_MS)],
+    )
+    world.take(null("b2", 4, 2), record("b1", offset=5, seq=1))
+    assert world.view() == {"b1": 3}
+    assert world.view(Kind.TOP_BUNDLES) == {"b1": 0}
+    expected = [
+        ("broker-load", 0, "taken", ""),
+        ("broker-load", 1, "dropped", "not-json"),
+        ("broker-load", 2, "taken", ""),
+        ("broker-load", 3, "taken", ""),
+        ("broker-load", 4, "honoured", ""),
+        ("broker-load", 5, "late", ""),
+        ("top-bundles", 0, "taken", ""),
+    ]
+    assert world.history() == expected
+
+    files = f"{world.folder}/table/history/*/*/*.parquet"
+    found = duckdb.sql(
+        f"select kind, \"offset\", fate, reason from read_parquet('{files}', hive_partitioning = true) order by all"
+    )
+    assert found.fetchall() == expected
+    days = duckdb.sql(f"select distinct dt::varchar, batch::int from read_parquet('{files}') order by all").fetchall()
+    assert days == [("2025-06-15", 0), ("2025-06-15", 1), ("2025-06-16", 0)]
+    table = pyarrow.dataset.dataset(f"{world.folder}/table/history", partitioning="hive").to_table()
+    rows = sorted(table.to_pylist(), key=lambda row: (row["kind"], row["offset"]))
+    assert [(row["kind"], row["offset"], row["fate"], row["reason"]) for row in rows] == expected
+    assert rows[0]["owned_as_of"] == [(0, 5)]
+    assert rows[0]["load"]["cpu"] == {"usage": 0.0, "limit": 0.0}
+    assert rows[1]["raw"] == b"\xff"
+    assert rows[6]["bundles"][2]["stats"]["msg_rate_in"] == 2.0
+    assert {row["topic_id"] for row in rows} == {"id-1", "id-2"}
+
+    meta = world.job.table.views.latest().meta
+    assert meta["topics"]["c-broker-load"]["position"] == 6
+    assert meta["topics"]["c-top-bundles"]["brokers"] == 1
+
+
+def test_a_writer_that_died_between_two_writes_leaves_nothing_twice(world, monkeypatch) -> None:
+    world.take(record("b1", offset=0))
+    # One that dies behind the history, and one that dies behind the views, each with another batch: the next start
+    # gets other offsets together than the last.
+    for died_in, batch in (("write_views", [1, 2, 3]), ("publish", [1, 2])):
+        with monkeypatch.context() as patch:
+
+            def dies(*_: object, **__: object) -> None:
+                raise OSError("killed")
+
+            patch.setattr(world.job.table, died_in, dies)
+            records = [record("b2", offset=n, seq=n, timestamp_ms=NOW_MS + (n % 2) * DAY_MS // 2) for n in batch]
+            with pytest.raises(OSError, match="killed"):
+                world.take(*records)
+        world.started()
+    assert world.view() == {"b1": 0}
+    world.take(record("b2", offset=1, seq=1))
+    world.take(record("b2", offset=1, seq=1), record("b2", offset=2, seq=2))
+    assert [row[:2] for row in world.history()] == [("broker-load", n) for n in range(3)]
+    assert world.view() == {"b1": 0, "b2": 2}
+
+
+def test_a_batch_that_is_repeated_and_a_replay_from_the_beginning_change_nothing(world) -> None:
+    log = [record("b1", offset=0), record("b2", offset=3), record("b1", offset=4, seq=2), null("b2", 5, 3)]
+    world.take(*log[:3])
+    world.take(*log)
+    before = world.history(), world.view(), world.job.table.views.latest().sequence
+    world.take(*log)
+    assert (world.history(), world.view(), world.job.table.views.latest().sequence) == before
+    world.started()
+    world.take(*log)
+    assert (world.history(), world.view()) == before[:2]
+
+
+def test_suspects_are_shown_and_forgotten_at_a_start(world) -> None:
+    def suspects(*records: LoadRecord) -> list[str]:
+        world.now_s += 5.0
+        world.take(*records)
+        found: list[str] = world.job.table.views.latest().meta["topics"]["c-broker-load"]["suspects"]
+        return found
+
+    assert suspects(record("b1", offset=0), record("b2", offset=1)) == []
+    for _ in range(20):
+        world.now_s += 5.0
+        world.take()
+    assert suspects() == ["b1", "b2"]
+    assert suspects(record("b2", offset=2, seq=2)) == ["b1"]
+    world.started()
+    assert suspects() == [], "no later record proves how old it is"
+    later_ms = NOW_MS + 101_000
+    assert suspects(record("b3", offset=3, timestamp_ms=later_ms, written_at_ms=later_ms)) == []
+    world.started()
+    assert suspects() == ["b1", "b2"], "by the log's own clock"
+
+
+def test_another_topic_under_the_name_stops_the_job_unless_that_was_meant(world) -> None:
+    world.take(record("b1", offset=7), tops=[top_record("b1", 3, 1, 1, NOW_MS)])
+    world.asker.topic_ids[Kind.BROKER_LOAD] = "id-9"
+    world.asker.ends[Kind.BROKER_LOAD] = Bounds(0, 1)
+    with pytest.raises(TopicBrokenError, match="c-broker-load was re-created") as error:
+        world.take(record("b3", offset=0))
+    assert error.value.exit_code == JobExitCode.TOPIC_BROKEN
+    with pytest.raises(TopicBrokenError, match="re-created"):
+        world.started()
+    assert world.view() == {"b1": 7}
+
+    world.started(accept_new_topic=True)
+    world.take(record("b3", offset=0))
+    assert world.view() == {"b3": 0}
+    assert world.view(Kind.TOP_BUNDLES) == {"b1": 3}
+    assert [row[:2] for row in world.history()] == [("broker-load", 0), ("broker-load", 7), ("top-bundles", 3)]
+    world.started()
+    world.take(record("b3", offset=1, seq=2))
+    assert world.view() == {"b3": 1}
+
+
+def test_a_topic_that_ends_before_what_was_read_is_asked_for_twice_and_stops_the_job(world) -> None:
+    world.take(record("b1", offset=7))
+    world.asker.ends[Kind.BROKER_LOAD] = Bounds(0, 3)
+    world.take()
+    with pytest.raises(TopicBrokenError, match="ends at 3, before 8"):
+        world.take()
+    with pytest.raises(TopicBrokenError, match="ends at 3, before 8"):
+        world.started()
+
+
+def test_two_writers_and_foreign_tables_are_refused(world) -> None:
+    world.take(record("b1", offset=0))
+    first = world.job
+    world.started()
+    world.take(record("b1", offset=1, seq=2))
+    with pytest.raises(TableChangedError):
+        first.take(world.frame([record("b1", offset=1, seq=2)], []), 0)
+    assert [row[1] for row in world.history()] == [0, 1]
+
+    pointer = world.job.table.views.latest()
+    world.job.table.views.publish(pointer, pointer.meta | {"job": "another"})
+    with pytest.raises(TableFormatError, match="another"):
+        world.started()
+
+
+def test_a_day_that_is_over_becomes_one_batch(world) -> None:
+    for n in range(2):
+        world.take(record("b1", offset=n, seq=n + 1), tops=[top_record("b1", n, n + 1, 2, NOW_MS)])
+    before = world.history()
+    later_ms = NOW_MS + DAY_MS
+    world.take(record("b1", offset=2, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
+    history = world.folder / "table" / "history"
+    assert sorted(str(path.relative_to(history)) for path in history.glob("*/*")) == [
+        "dt=2025-06-15/batch=000000000001",
+        "dt=2025-06-16/batch=000000000002",
+    ]
+    assert world.history() == sorted([*before, ("broker-load", 2, "taken", "")])
+    world.started()
+    world.take(record("b1", offset=3, seq=4, timestamp_ms=later_ms, written_at_ms=later_ms))
+    assert len(world.history()) == 6
+    bundles = world.session.read.parquet(str(history)).where("kind = 'top-bundles'").select("bundles").collect()
+    assert [len(row.bundles) for row in bundles] == [2, 2]
+
+
+def test_old_snapshots_go(world) -> None:
+    for n in range(4):
+        world.take(record("b1", offset=n, seq=n + 1))
+    assert [name for name in world.job.table.views.root.names() if name.startswith("v=")] == [
+        f"v={n:012d}" for n in (1, 2, 3)
+    ]
+    assert world.view() == {"b1": 3}

@@ -1,0 +1,232 @@
+"""The job table-view on a real Kafka where something is wrong: kills at every step, and each end that has an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+import structlog
+
+from spark.errors import JobExitCode
+from spark.jobs.table_view import main
+from spark.locks import only_job
+from statechannel.core.digest import digest
+from statechannel.core.inputs import RecordRead
+from statechannel.core.survey import newer_format
+from statechannel.core.view import View
+from statechannel.embedded import KafkaServer
+from statechannel.errors import StateChannelError
+from tests.spark.kafka_logs import WAIT_S, Job, LogInKafka, again, until
+from tests.support.clean_logs import clean_lines, vouching
+from tests.support.kafka_lanes import Kafka
+from tests.twin import loggen
+from tests.unit.core.against_twin import KNOBS, record_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+ROOT = Path(__file__).parents[2]
+
+
+def log_of(
+    kafka: Kafka, name: str, seed: int, knobs: str = "junky", **settings: str
+) -> tuple[LogInKafka, list[RecordRead]]:
+    generated = loggen.generate(seed, replace(KNOBS[knobs], partitions=2))
+    log = LogInKafka(kafka.bootstrap_servers, name, 2)
+    log.create(**settings)
+    return log, [record_of(line) for line in generated.lines]
+
+
+def fails(job: Job, **options: object) -> StateChannelError:
+    with pytest.raises(StateChannelError) as caught:
+        job.run(**options)
+    return caught.value
+
+
+def arguments(job: Job) -> list[str]:
+    return [
+        *("--bootstrap-servers", job.log.bootstrap, "--channel", job.log.name, "--available-now"),
+        *("--checkpoint", str(job.folder / "checkpoint"), "--table", str(job.folder / "table")),
+        *("--conf", "spark.master=local[2]", "--max-offsets-per-trigger", "100"),
+    ]
+
+
+def test_killed_at_every_step(session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
+    """Process after process dies on the same table; the next one goes on: nothing twice, nothing lost."""
+    log, records = log_of(kafka, topic_prefix, 31)
+    log.write(records)
+    job = Job(session, log, tmp_path)
+    for step in ("written", "committed"):
+        command = [sys.executable, "-m", "tests.spark.dying_job", step, *arguments(job)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            told = process.stdout.readline()
+            children = psutil.Process(process.pid).children(recursive=True) if told else []
+            _, err = process.communicate(timeout=WAIT_S)
+        finally:
+            process.kill()
+        assert (told, process.returncode) == ("dies\n", -9), err
+        assert psutil.wait_procs(children, timeout=30)[1] == []
+        assert len({row["batch"] for row in job.rows()}) == 1
+    assert 0 < sum(job.positions().values()) < len(records)
+    job.run()
+    job.check(records)
+
+
+@pytest.fixture
+def own_log() -> Iterator[None]:
+    """What the program sets for its log is set back."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("own_log")
+def test_two_jobs_on_one_checkpoint(kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with only_job("other", [tmp_path / "checkpoint"]):
+        job = Job(None, LogInKafka(kafka.bootstrap_servers, "no-such"), tmp_path)  # type: ignore[arg-type]
+        assert main(arguments(job)) == JobExitCode.JOB_IN_USE
+    assert "(job other)" in capsys.readouterr().err
+    assert not (tmp_path / "table").exists()
+
+
+def test_a_topic_that_was_made_anew_while_the_job_was_down(
+    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    log, records = log_of(kafka, topic_prefix, 32)
+    log.write(records[:40])
+    job = Job(session, log, tmp_path)
+    before = job.run()
+    log.delete()
+    log.create()
+    log.write(records)
+    error = fails(job)
+    assert error.exit_code == JobExitCode.TOPIC_BROKEN
+    assert before["topic_id"] in str(error)
+    assert fails(again(job, tmp_path / "lost")).exit_code == JobExitCode.TOPIC_BROKEN
+    assert job.meta() == before
+
+
+def test_a_topic_that_is_made_anew_beneath_the_job(
+    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    log, records = log_of(kafka, topic_prefix, 33)
+    log.write(records[:40])
+    job = Job(session, log, tmp_path)
+    with job.failing() as ended:
+        log.delete()
+        log.create()
+        log.write(records)
+    assert [error.exit_code for error in ended] == [JobExitCode.TOPIC_BROKEN], ended
+    assert sum(job.positions().values()) == 40
+
+
+def test_a_head_that_was_trimmed(session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
+    """It stops and names what is missing; told to accept it, it joins behind, with its checkpoint and without."""
+    log = LogInKafka(kafka.bootstrap_servers, topic_prefix)
+    log.create(cleanup_policy="compact,delete")
+    lines = clean_lines(34, 150)
+    records = [record_of(line) for line in lines]
+    log.write(records[:40])
+    job = Job(session, log, tmp_path / "first")
+    job.run()
+    log.write([*records[40:], vouching(len(records)), vouching(len(records) + 1)])
+    log.trim(0, 60)
+    error = fails(job)
+    assert error.exit_code == JobExitCode.TOPIC_BROKEN
+    assert "offsets 40 to 59 were deleted" in str(error)
+    accepts = replace(job, mine={"accept_lost_head": True})
+    fresh = replace(accepts, folder=tmp_path / "fresh")
+    assert "offsets 0 to 59 were deleted" in str(fails(replace(fresh, mine={})))
+    for one, position in ((accepts, 40), (fresh, 0), (replace(again(accepts, tmp_path / "lost")), 40)):
+        meta = one.run()
+        (missing,) = meta["incomplete"]
+        assert (missing["from_offset"], missing["to_offset"]) == (position, 59)
+        offsets = [row["offset"] for row in one.rows()]
+        assert offsets == [*range(position), *range(60, len(records) + 2)]
+        assert meta["tentative"] is False
+
+
+def test_a_newer_format(session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
+    log, records = log_of(kafka, topic_prefix, 35, "newer")
+    log.write(records)
+    stop = next(r for r in records if newer_format(r.key, r.value))
+    job = Job(session, log, tmp_path)
+    for _ in range(2):
+        error = fails(job)
+        assert error.exit_code == JobExitCode.NEWER_FORMAT
+        assert f"offset {stop.offset} of {log.name}-{stop.partition} " in str(error)
+    job.check(records)
+    assert job.positions()[stop.partition] == stop.offset
+
+
+def test_kafka_away(session: SparkSession, own_kafka: KafkaServer, topic_prefix: str, tmp_path: Path) -> None:
+    """It is started again so often, and then it is a clear end; what was published stays."""
+    log, records = log_of(Kafka(own_kafka.bootstrap_servers, ""), topic_prefix, 36)
+    log.write(records[:60])
+    quick = {"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"}
+    job = Job(session, log, tmp_path, streaming={"kafka_properties": quick})
+    with job.failing(retries=1) as ended:
+        own_kafka.kill()
+    assert [error.exit_code for error in ended] == [JobExitCode.KAFKA_AWAY], ended
+    assert "tried 2 times" in str(ended[0])
+    assert sum(job.positions().values()) == 60
+
+
+LAG_S = 8
+
+
+def test_the_real_cleaner_at_work_while_the_job_is_down(
+    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    """The view joins again, as soon as a young heartbeat vouches; the archive tells what it missed, and has nothing twice."""
+    log = LogInKafka(kafka.bootstrap_servers, topic_prefix)
+    log.create(min_compaction_lag_ms=str(LAG_S * 1_000), segment_ms="1000", min_cleanable_dirty_ratio="0.01")
+    records = [record_of(line) for line in clean_lines(37, 250)]
+    view = View(0, 1)
+    for record in records:
+        view.read(record.offset, record.key, record.value)
+    job = Job(session, log, tmp_path)
+    log.write(records[:50])
+    job.run()
+    log.write(records[50:])
+    end = len(records)
+
+    def beat() -> None:
+        nonlocal end
+        log.write([vouching(end)])
+        end += 1
+
+    def cleaned() -> bool:
+        beat()
+        left = {record.offset for record in log.read()}
+        return len(left & set(range(50, len(records)))) < len(records) - 80
+
+    until(cleaned, pause_s=1.0)
+
+    def joined() -> bool:
+        beat()
+        return not job.run()["tentative"]
+
+    until(joined)
+    meta = job.meta()
+    assert meta["digest"] == digest([view])
+    first = meta["incomplete"][0]
+    assert first["from_offset"] == 50
+    assert all(one["strict_from"] is not None for one in meta["incomplete"])
+    offsets = [row["offset"] for row in job.rows()]
+    assert offsets == sorted(set(offsets))
+    assert offsets[:50] == list(range(50))
+    missing = set(range(end)) - set(offsets)
+    assert missing
+    assert all(any(one["from_offset"] <= n <= one["to_offset"] for one in meta["incomplete"]) for n in missing)
+    assert {row["verdict"] for row in job.rows() if first["from_offset"] <= row["offset"] <= first["to_offset"]} <= {
+        None
+    }

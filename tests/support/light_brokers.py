@@ -1,0 +1,110 @@
+"""The load data of brokers over a real Kafka, without the rest of the brokers; and the topics as anybody reads them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from loaddata.bundle_load import BundleStats
+from loaddata.kafka_side import LoadConnection
+from loaddata.service import LoadService
+from loaddata.settings import LoadSettings
+from loaddata.simulated import SimulatedHost
+from loaddata.source import MeasuredBundle, TopicRates
+from loaddata.tombstone import Tombstone
+from statechannel.core.config import Identity
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord, LightTuning, LightWriter
+from tests.support.kafka_lanes import Kafka
+from tests.support.load_channel import FakeChannel
+
+WAIT_S = 60.0
+BUNDLES = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000"]
+FAST = {
+    "measure_interval_s": 0.2,
+    "tick_s": 0.05,
+    "sample_interval_s": 0.2,
+    "settle_s": 0.2,
+    "top_interval_s": 0.2,
+    "repeat_s": 0.2,
+    "confirm_s": 5.0,
+    "close_timeout_s": 15.0,
+}
+
+
+@dataclass
+class Source:
+    """Rates that the test sets."""
+
+    stats: dict[str, BundleStats] = field(default_factory=dict)
+
+    def bundles(self) -> dict[str, MeasuredBundle]:
+        return {name: MeasuredBundle(one) for name, one in self.stats.items()}
+
+    def topics(self, bundle: str) -> list[TopicRates]:
+        return []
+
+
+def stats(rate: float) -> BundleStats:
+    return BundleStats(rate, rate, rate * 1_000, rate * 1_000, topics=1)
+
+
+@asynccontextmanager
+async def broker(
+    kafka: Kafka, prefix: str, name: str, channel: FakeChannel, source: Source | None = None, **settings: object
+) -> AsyncIterator[LoadService]:
+    """One broker's load data: clients, threads and views of its own, as in a process of its own."""
+    source = source or Source({BUNDLES[0]: stats(100.0)})
+    service = LoadService(
+        LoadSettings(**{**FAST, **settings}),
+        LoadConnection(ClientSettings(kafka.bootstrap_servers), prefix, replication_factor=1, timeout_s=60.0),
+        Identity(name, f"{name}-{time.monotonic_ns()}", b"0123456789", 1),
+        source,
+        channel.of(name),
+        host=SimulatedHost(source),
+    )
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+async def until(true: Callable[[], object], what: str = "", *services: LoadService, wait_s: float = WAIT_S) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while not true():
+        if time.monotonic() > deadline_s:
+            pytest.fail(f"{what or 'it did not come true in time'}; {[one.status() for one in services]}")
+        await asyncio.sleep(0.02)
+
+
+class Log:
+    """The topic itself, as any reader would find it, and a hand that writes into it."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self.topic = topic
+        self.records: list[LightRecord] = []
+        self._settings = ClientSettings(kafka.bootstrap_servers)
+        self._writer = LightWriter(self._settings, tuning=LightTuning(linger_ms=0))
+        self._reader = LightReader(self._settings, topic, self._sink, group_id=f"{topic}-test")
+        self._reader.start()
+        assert self._reader.wait_caught_up(WAIT_S)
+
+    def _sink(self, batch: LightBatch) -> None:
+        self.records.extend(batch.records)
+
+    def of(self, name: str) -> list[LightRecord]:
+        return [record for record in self.records if record.key == name.encode()]
+
+    def write(self, key: str, value: bytes | None, tombstone: Tombstone | None = None) -> None:
+        headers = () if tombstone is None else tombstone.headers()
+        assert self._writer.write(self.topic, key.encode(), value, headers)
+        assert self._writer.flush(WAIT_S)
+        assert self._writer.counts.failed == 0, self._writer.counts
+
+    def close(self) -> None:
+        self._writer.close()
+        self._reader.close()

@@ -1,0 +1,139 @@
+"""The job table-view without Spark: the same decisions, the same fold, on lists; what lies between is written anew here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from spark.fold import Difference, GroupFold, Line
+from spark.plan import Mark, Missing, Place, Reading, Seen, Vouching, Whole, go_on, join, why_join
+from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
+from statechannel.core.cold_start import decode_mark
+from statechannel.core.digest import digest
+from statechannel.core.inputs import RecordRead
+from statechannel.core.survey import Stop, newer_format
+from statechannel.core.view_rows import KeyRow, restore
+
+LAG_MS = 3_600_000
+Group = tuple[int, str]
+
+
+def group_of(key: bytes | None) -> str:
+    """What is folded together."""
+    try:
+        return "/".join((key or b"").decode().split("/")[:2])
+    except UnicodeDecodeError:
+        return (key or b"").hex()
+
+
+def seen_in(records: Sequence[RecordRead], position: int) -> Seen:
+    """What records of one partition hold, up to the first newer format."""
+    stop = None
+    upto: list[RecordRead] = []
+    for record in records:
+        upto.append(record)
+        if newer := newer_format(record.key, record.value):
+            stop = Stop(record.offset, newer)
+            break
+    expected, gap_end, gap_end_ms = position, -1, 0
+    heartbeats, marks = [], []
+    for record in upto:
+        if record.offset != expected:
+            gap_end, gap_end_ms = record.offset, record.timestamp_ms
+        expected = record.offset + 1
+        if record.key == HEARTBEAT_KEY and (heartbeat := decode_heartbeat(record.value)) is not None:
+            heartbeats.append(Vouching(record.offset, heartbeat.clean_to))
+        if record.key == COLD_START_KEY and (mark := decode_mark(record.value)) is not None:
+            marks.append(Mark(record.offset, mark.through))
+    times = [record.timestamp_ms for record in upto]
+    return Seen(
+        len(upto),
+        upto[0].offset,
+        upto[-1].offset,
+        min(times),
+        max(times),
+        gap_end,
+        gap_end_ms,
+        stop,
+        tuple(heartbeats),
+        tuple(marks),
+    )
+
+
+@dataclass
+class PureTable:
+    """View and archive of a log; `topic` is what lies in Kafka now."""
+
+    partitions: int
+    topic: list[RecordRead] = field(default_factory=list)
+    places: dict[int, Place] = field(default_factory=dict)
+    rows: dict[Group, list[KeyRow]] = field(default_factory=dict)
+    archive: list[tuple[int, int, Line]] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    now_ms: int = 0
+
+    def process(self, batch: Iterable[RecordRead]) -> None:
+        """Take in a batch, in any order."""
+        by_partition: dict[int, list[RecordRead]] = defaultdict(list)
+        for record in sorted(batch, key=lambda one: one.offset):
+            if record.offset >= self.place(record.partition).position:
+                by_partition[record.partition].append(record)
+        for number, records in sorted(by_partition.items()):
+            self._take(number, records)
+
+    def place(self, number: int) -> Place:
+        return self.places.get(number, Place())
+
+    def _take(self, number: int, records: list[RecordRead]) -> None:
+        place = self.place(number)
+        seen = seen_in(records, place.position)
+        why = why_join(place, seen)
+        log = records
+        if why is not None:
+            log = [one for one in self.topic if one.partition == number and one.offset < seen.first] + records
+            records = [one for one in log if one.offset >= place.position]
+            seen = seen_in(records, place.position)
+            why = why_join(place, seen)
+        if why is None:
+            step = go_on(self.partitions, place, seen)
+        else:
+            records = log
+            whole = seen_in(records, 0)
+            oldest_kept_ms = max(self.now_ms, whole.newest_ms) - LAG_MS
+            old = [one.offset for one in records if one.timestamp_ms <= oldest_kept_ms and one.offset <= whole.last]
+            step = join(self.partitions, number, place, seen, Whole(whole, max(old, default=-1)), why)
+        folds: dict[Group, GroupFold] = {}
+        made_anew = step.plan.joins and not step.plan.cold_start
+        wanted = {(number, group_of(record.key)) for record in records}
+        for group, held in self.rows.items():
+            if group[0] == number and (step.plan.joins or group in wanted):
+                fold = folds[group] = GroupFold(number, step.plan)
+                for row in () if made_anew else held:
+                    fold.hold(row)
+        for record in records:
+            group = (number, group_of(record.key))
+            fold = folds.setdefault(group, GroupFold(number, step.plan))
+            line = fold.read(record.offset, record.key, record.value)
+            if line is not None:
+                self.archive.append((number, record.offset, line))
+        for group, fold in folds.items():
+            self.rows[group] = list(fold.rows())
+            self.differences += fold.differences()
+        self.places[number] = step.place
+        if step.missing is not None:
+            self.missing.append(step.missing)
+
+    def digest(self) -> str:
+        return digest(restore(number, self.partitions, rows) for (number, _), rows in self.rows.items())
+
+    def verdicts(self) -> dict[tuple[int, int], str | None]:
+        """By partition and offset; fails if a record is archived twice."""
+        found = {(number, offset): line.verdict for number, offset, line in self.archive}
+        assert len(found) == len(self.archive), "a record was archived twice"
+        return found
+
+    @property
+    def tentative(self) -> bool:
+        return any(place.reading is Reading.JOINING for place in self.places.values())

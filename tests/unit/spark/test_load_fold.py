@@ -1,0 +1,174 @@
+"""The job's view is the brokers' view: the same records give the same winners, however they come in batches."""
+
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loaddata.report_record import Kind
+from loaddata.table_view import Arrival, LoadRecord, TableView, ViewRules
+from spark.load_fold import LoadFold
+from tests.support.load_reports import DECODE, NOW_MS, null, record
+from tests.support.load_rows import rows, top_record
+
+KIND = Kind.BROKER_LOAD
+RULES = ViewRules(ttl_s=100.0)
+
+
+def fates(fold: LoadFold, *records: LoadRecord) -> list[tuple[str, str]]:
+    return [(one.fate, one.reason) for one in fold.fold(rows(records))]
+
+
+def test_the_newest_counts_unless_the_same_process_numbered_it_lower() -> None:
+    fold = LoadFold(RULES)
+    told = fates(
+        fold,
+        record("b1", offset=0, seq=2),
+        record("b1", offset=1, seq=1),
+        record("b2", offset=2, seq=1),
+        record("b1", offset=3, seq=1, incarnation="b1-2"),
+    )
+    assert told == [("taken", ""), ("late", ""), ("taken", ""), ("taken", "")]
+    assert sorted(fold.winners()) == [("broker-load", 2), ("broker-load", 3)]
+
+
+def test_a_tombstone_counts_if_it_names_what_is_held() -> None:
+    fold = LoadFold(RULES)
+    fates(fold, record("b1", offset=0), record("b1", offset=1, seq=2))
+    assert fates(fold, null("b1", 2, 0)) == [("not-honoured", "")]
+    assert fates(fold, null("b1", 3, None), null("b1", 4, 4)) == [("dropped", "bare-null"), ("dropped", "bare-null")]
+    assert fates(fold, null("b1", 5, 1)) == [("honoured", "")]
+    assert fold.winners() == []
+
+
+def test_junk_is_marked_and_passed() -> None:
+    fold = LoadFold(RULES)
+    far_ms = NOW_MS + 40 * 86_400_000
+    told = fates(fold, LoadRecord(b"b1", b"{", (), 0, NOW_MS), record("b1", offset=1, timestamp_ms=far_ms))
+    assert told == [("dropped", "not-json"), ("dropped", "clock")]
+    assert fold.topics[KIND].position == 2
+    assert fold.topics[KIND].log_clock_ms == NOW_MS, "a time that no writer agrees with does not move the log's clock"
+    assert fold.counts()[KIND] == {"dropped": 2, "dropped: not-json": 1, "dropped: clock": 1}
+
+
+def test_what_was_taken_in_before_is_left_out() -> None:
+    fold = LoadFold(RULES)
+    first = [record("b1", offset=0), record("b2", offset=1)]
+    assert len(fates(fold, *first)) == 2
+    assert fates(fold, *first, record("b2", offset=2, seq=2)) == [("taken", "")]
+    assert fates(fold, *first) == []
+    assert sorted(fold.winners()) == [("broker-load", 0), ("broker-load", 2)]
+
+
+def test_the_topics_are_apart() -> None:
+    fold = LoadFold(RULES)
+    fates(fold, record("b1", offset=0))
+    fold.fold(rows([top_record("b1", 0, 1, 2, NOW_MS), top_record("b1", 1, 2, 2, NOW_MS)], Kind.TOP_BUNDLES))
+    assert sorted(fold.winners()) == [("broker-load", 0), ("top-bundles", 1)]
+    assert {kind: one.position for kind, one in fold.topics.items()} == {Kind.BROKER_LOAD: 1, Kind.TOP_BUNDLES: 2}
+
+
+def test_bounds_hold_by_size_and_number() -> None:
+    size = len(record("b1").value or b"")
+    small = LoadFold(ViewRules(ttl_s=100.0, held_bytes=2 * size + size // 2))
+    assert fates(small, *(record(f"b{n}", offset=n) for n in range(3)))[2] == ("dropped", "no-room")
+    few = LoadFold(ViewRules(ttl_s=100.0, brokers_max=2))
+    assert fates(few, *(record(f"b{n}", offset=n) for n in range(3)))[2] == ("dropped", "too-many-brokers")
+    later_ms = NOW_MS + 101_000
+    late = record("b9", offset=3, timestamp_ms=later_ms, written_at_ms=later_ms)
+    assert fates(few, late) == [("taken", "")], "what is outdated by the log's clock makes room"
+
+
+def test_gaps_are_passed_but_never_backwards() -> None:
+    fold = LoadFold(RULES)
+    fates(fold, record("b1", offset=5))
+    fold.passed(KIND, 3)
+    assert fold.topics[KIND].position == 6
+    fold.passed(KIND, 20)
+    assert fold.topics[KIND].position == 20
+    assert fates(fold, record("b1", offset=19, seq=2)) == []
+
+
+# --- against the brokers' view, and against one that is dumb --------------------------------------------------------
+
+BROKERS = ("b1", "b2", "b3")
+KEPT = ("offset", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms", "size_bytes")
+"""What a snapshot has of the columns that the fold reads."""
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[LoadRecord]:
+    """A log with gaps in its offsets, time that goes on or stands still, overtaken reports, nulls and junk."""
+    found: list[LoadRecord] = []
+    offset, now_ms = 0, NOW_MS
+    for _ in range(draw(st.integers(0, 25))):
+        offset += draw(st.sampled_from([1, 1, 1, 4]))
+        now_ms += draw(st.sampled_from([0, 1_000, 30_000, 120_000]))
+        broker = draw(st.sampled_from(BROKERS))
+        what = draw(st.sampled_from(["report"] * 5 + ["null", "bare", "junk", "other key"]))
+        if what == "report":
+            seq = draw(st.integers(1, 6))
+            incarnation = f"{broker}-{draw(st.integers(1, 2))}"
+            one = record(broker, offset, seq, now_ms, incarnation=incarnation, written_at_ms=now_ms)
+        elif what in ("null", "bare"):
+            one = null(broker, offset, max(0, offset - draw(st.integers(0, 9))) if what == "null" else None)
+        else:
+            one = LoadRecord(b"z" if what == "other key" else broker.encode(), b"junk", (), offset, now_ms)
+        found.append(one._replace(timestamp_ms=now_ms))
+    return found
+
+
+def portions(records: list[LoadRecord], cuts: list[int]) -> Iterator[list[LoadRecord]]:
+    ends = sorted({min(cut, len(records)) for cut in cuts} | {len(records)})
+    start = 0
+    for end in ends:
+        yield records[start:end]
+        start = end
+
+
+def dumb_winners(records: list[LoadRecord], ttl_s: float) -> set[int]:
+    """The rule in its plainest words."""
+    held: dict[bytes, tuple[int, str, int, int]] = {}
+    for one in records:
+        found = DECODE(one)
+        key = one.key or b""
+        if found is None:
+            named = dict(one.headers).get("last-offset")
+            if named is not None and int(named) < one.offset and key in held and int(named) >= held[key][0]:
+                del held[key]
+        elif hasattr(found, "header"):
+            before = held.get(key)
+            fresh = before is not None and one.timestamp_ms - before[3] <= ttl_s * 1_000
+            if fresh and before and before[1] == found.header.incarnation and before[2] >= found.header.seq:
+                continue
+            held[key] = (one.offset, found.header.incarnation, found.header.seq, one.timestamp_ms)
+    return {one[0] for one in held.values()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(logs(), st.lists(st.integers(0, 25), max_size=4), st.booleans())
+def test_winners_are_those_of_the_brokers_and_of_a_dumb_twin(
+    records: list[LoadRecord], cuts: list[int], restarts: bool
+) -> None:
+    view: TableView = TableView(RULES)
+    brokers_fates = [str(view.read(one, DECODE(one), Arrival(one.timestamp_ms / 1_000))) for one in records]
+    at_once = LoadFold(RULES)
+    assert [one.fate for one in at_once.fold(rows(records))] == brokers_fates
+
+    fold = LoadFold(RULES)
+    taken: dict[int, dict[str, object]] = {}
+    for portion in portions(records, cuts):
+        if restarts:  # from what a snapshot has: the rows that are held, the position, the log's clock
+            before, fold = fold, LoadFold(RULES)
+            known = [{name: taken[offset][name] for name in KEPT} for _, offset in before.winners()]
+            was = before.topics[KIND]
+            fold.restore(KIND, known, position=was.position, log_clock_ms=was.log_clock_ms)
+            assert fold.winners() == before.winners()
+        listed = rows(portion)
+        fold.fold([*taken.values(), *listed])  # a batch that repeats what was taken in before
+        taken |= {row["offset"]: row for row in listed}
+    mine = {offset for _, offset in fold.winners()}
+    now_s = max((one.timestamp_ms for one in records), default=0) / 1_000
+    assert mine == {one.offset for one in view.held(now_s).values()}
+    assert mine == dumb_winners(records, RULES.ttl_s)
+    assert mine == {offset for _, offset in at_once.winners()}

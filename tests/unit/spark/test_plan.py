@@ -1,0 +1,224 @@
+"""What is settled before any namespace is folded: gaps, stops, joins, cold starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark.plan import (
+    Mark,
+    Place,
+    Reading,
+    Seen,
+    Vouching,
+    Whole,
+    Why,
+    ends_cold_start,
+    facts_of_join,
+    go_on,
+    join,
+    marked,
+    place_fields,
+    read_place,
+    why_join,
+)
+from statechannel.core.survey import Facts, Stop
+
+HOUR_MS = 3_600_000
+
+
+def seen(
+    first: int,
+    last: int,
+    *told: Mark | Vouching,
+    gap_end: int = -1,
+    stop: Stop | None = None,
+) -> Seen:
+    heartbeats = tuple(one for one in told if isinstance(one, Vouching))
+    marks = tuple(one for one in told if isinstance(one, Mark))
+    return Seen(last - first + 1, first, last, first, last, gap_end, gap_end, stop, heartbeats, marks)
+
+
+AT_10 = Place(position=10, newest_ms=9)
+JOINING = Place(position=10, newest_ms=9, reading=Reading.JOINING)
+
+
+class TestWhyJoin:
+    @pytest.mark.parametrize(
+        ("place", "found", "why"),
+        [
+            pytest.param(AT_10, seen(10, 20), None, id="goes-on"),
+            pytest.param(AT_10, seen(15, 20, gap_end=15), Why.GAP, id="gap-at-the-start"),
+            pytest.param(AT_10, seen(10, 20, gap_end=17), Why.GAP, id="gap-in-the-middle"),
+            pytest.param(Place(), seen(5, 9, gap_end=5), Why.GAP, id="late-first-start"),
+            pytest.param(JOINING, seen(10, 20), None, id="joining-and-nobody-vouches"),
+            pytest.param(JOINING, seen(10, 20, Vouching(12, -1)), None, id="joining-in-debt"),
+            pytest.param(JOINING, seen(10, 20, Vouching(12, 12)), None, id="joining-and-a-lie"),
+            pytest.param(JOINING, seen(10, 20, Vouching(12, 11)), Why.AGAIN, id="joining-and-vouched"),
+            pytest.param(JOINING, seen(15, 20, Vouching(16, 15), gap_end=15), Why.GAP, id="joining-and-a-gap"),
+            pytest.param(AT_10, seen(10, 20, Mark(12, 11)), None, id="mark-alone"),
+            pytest.param(AT_10, seen(10, 20, Mark(12, 11), Vouching(14, 13)), Why.COLD_START, id="mark-vouched"),
+            pytest.param(AT_10, seen(10, 20, Mark(12, 11), Vouching(14, 11)), None, id="who-vouches-has-not-read-it"),
+            pytest.param(AT_10, seen(10, 20, Vouching(11, 10), Mark(12, 9), Vouching(14, 13)), None, id="mark-void"),
+        ],
+    )
+    def test_table(self, place: Place, found: Seen, why: Why | None) -> None:
+        assert why_join(place, found) == why
+
+    def test_a_mark_in_one_batch_and_its_heartbeat_in_a_later_one(self) -> None:
+        first = go_on(1, AT_10, seen(10, 20, Mark(12, 11)))
+        assert first.place.mark == Mark(12, 11)
+        assert first.place.word == 12
+        second = go_on(1, first.place, seen(21, 30, Vouching(25, -1)))
+        assert second.place.mark == Mark(12, 11)
+        assert why_join(second.place, seen(31, 40, Vouching(33, 32))) is Why.COLD_START
+
+    def test_a_word_of_an_earlier_batch_makes_a_mark_void(self) -> None:
+        first = go_on(1, AT_10, seen(10, 20, Vouching(15, -1)))
+        assert why_join(first.place, seen(21, 30, Mark(22, 14), Vouching(24, 23))) is None
+        assert why_join(first.place, seen(21, 30, Mark(22, 15), Vouching(24, 23))) is Why.COLD_START
+
+    def test_of_two_marks_that_read_equally_far_the_first_counts(self) -> None:
+        mark, word = marked(AT_10, seen(10, 20, Mark(12, 11), Mark(13, 11)))
+        assert (mark, word) == (Mark(12, 11), 12)
+
+
+class TestGoOn:
+    def test_up_to_the_end(self) -> None:
+        step = go_on(1, AT_10, seen(10, 20))
+        assert (step.plan.joins, step.plan.keeps, step.plan.position) == (False, False, 10)
+        assert (step.place.position, step.place.newest_ms, step.place.stop) == (21, 20, None)
+
+    def test_up_to_a_stop(self) -> None:
+        step = go_on(1, AT_10, seen(10, 15, stop=Stop(15, 2)))
+        assert (step.place.position, step.place.stop) == (15, Stop(15, 2))
+        assert go_on(1, step.place, seen(15, 20)).place.stop is None
+
+    def test_joining_keeps_the_view(self) -> None:
+        step = go_on(1, JOINING, seen(10, 20))
+        assert step.plan.keeps
+        assert step.place.reading is Reading.JOINING
+
+
+class TestFactsOfJoin:
+    @pytest.mark.parametrize(
+        ("whole", "facts"),
+        [
+            pytest.param(Whole(seen(0, 20)), Facts(), id="no-gap-no-guess"),
+            pytest.param(Whole(seen(0, 20), newest_old=20), Facts(), id="no-gap-however-old"),
+            pytest.param(Whole(seen(0, 20), late=True), Facts(), id="no-gap-however-late"),
+            pytest.param(Whole(seen(0, 20, stop=Stop(20, 2))), Facts(stop=Stop(20, 2)), id="no-gap-and-a-stop"),
+            pytest.param(Whole(seen(5, 20, gap_end=5)), Facts(-1, tentative=True), id="nobody-vouches"),
+            pytest.param(Whole(seen(5, 20, Vouching(15, 14), gap_end=5)), Facts(14), id="vouched"),
+            pytest.param(
+                Whole(seen(5, 20, Vouching(15, 14), Vouching(18, 3), gap_end=5)), Facts(14), id="the-highest-counts"
+            ),
+            pytest.param(
+                Whole(seen(5, 20, Vouching(15, 14), Vouching(18, 18), gap_end=5)), Facts(14), id="a-lie-does-not"
+            ),
+            pytest.param(
+                Whole(seen(5, 20, Vouching(15, 14), gap_end=5), newest_old=14), Facts(14), id="as-old-as-vouched"
+            ),
+            pytest.param(
+                Whole(seen(5, 20, Vouching(15, 14), gap_end=5), newest_old=15),
+                Facts(14, tentative=True),
+                id="older-behind",
+            ),
+            pytest.param(
+                Whole(seen(5, 20, Vouching(15, 14), gap_end=5), late=True), Facts(14, tentative=True), id="late"
+            ),
+            pytest.param(
+                Whole(seen(0, 20, Mark(12, 11), Vouching(15, 14)), newest_old=20), Facts(14), id="mark-without-gaps"
+            ),
+            pytest.param(
+                Whole(seen(0, 20, Vouching(15, 14), Mark(16, 13))), Facts(14, tentative=True), id="mark-not-vouched"
+            ),
+        ],
+    )
+    def test_table(self, whole: Whole, facts: Facts) -> None:
+        assert facts_of_join(whole) == facts
+
+
+class TestJoin:
+    def test_behind_a_gap_that_somebody_vouches_for(self) -> None:
+        found = seen(15, 30, Vouching(21, 20), gap_end=18)
+        step = join(1, 0, AT_10, found, Whole(seen(3, 30, Vouching(21, 20), gap_end=18)), Why.GAP)
+        assert step.plan.facts == Facts(20)
+        assert (step.place.position, step.place.reading, step.place.strict_from) == (31, Reading.STRICT, 21)
+        assert step.missing is not None
+        assert (step.missing.from_offset, step.missing.to_offset) == (10, 17)
+        assert (step.missing.from_ms, step.missing.to_ms, step.missing.strict_from) == (9, 18, 21)
+
+    def test_nobody_vouches_then_somebody_does(self) -> None:
+        found = seen(15, 30, gap_end=15)
+        first = join(1, 0, AT_10, found, Whole(found), Why.GAP)
+        assert (first.place.position, first.place.reading) == (31, Reading.JOINING)
+        assert first.missing is not None
+        assert first.missing.strict_from is None
+        later = seen(31, 40, Vouching(35, 28))
+        second = join(1, 0, first.place, later, Whole(seen(15, 40, Vouching(35, 28), gap_end=15)), Why.AGAIN)
+        assert second.place.reading is Reading.STRICT
+        assert second.missing is None
+        assert second.place.strict_from == 31, "what was archived while joining has no verdict"
+
+    def test_what_the_reading_of_the_whole_log_brings_back_is_not_missing(self) -> None:
+        """A checkpoint that is ahead of the table: Kafka still has what lies between."""
+        step = join(1, 0, AT_10, seen(15, 30, gap_end=15), Whole(seen(0, 30)), Why.GAP)
+        assert step.missing is None
+        assert step.plan.facts == Facts()
+        assert step.place.strict_from == 10
+
+    def test_a_gap_below_the_position_is_not_missing(self) -> None:
+        whole = Whole(seen(2, 30, Vouching(25, 24), gap_end=10))
+        step = join(1, 0, JOINING, seen(10, 30, Vouching(25, 24)), whole, Why.AGAIN)
+        assert step.missing is None
+
+    def test_a_newer_format_ends_the_batch(self) -> None:
+        found = seen(15, 25, Vouching(21, 20), gap_end=15, stop=Stop(25, 3))
+        step = join(1, 0, AT_10, found, Whole(found), Why.GAP)
+        assert (step.place.position, step.place.stop, step.plan.facts.stop) == (25, Stop(25, 3), Stop(25, 3))
+
+    def test_two_partitions_are_told_apart(self) -> None:
+        found = seen(15, 30, gap_end=15)
+        step = join(8, 5, AT_10, found, Whole(found), Why.GAP)
+        assert step.missing is not None
+        assert (step.plan.partitions, step.missing.partition) == (8, 5)
+
+
+class TestColdStart:
+    BATCH = seen(10, 30, Mark(12, 9), Vouching(14, 13), Vouching(20, 19))
+
+    def test_the_first_heartbeat_ends_it(self) -> None:
+        step = join(
+            1, 0, AT_10, self.BATCH, Whole(seen(0, 30, *self.BATCH.marks, *self.BATCH.heartbeats)), Why.COLD_START
+        )
+        assert (step.plan.facts, step.plan.switch) == (Facts(13), 14)
+        assert (step.place.mark, step.place.position, step.place.strict_from) == (None, 31, 0)
+        assert step.missing is None
+
+    @pytest.mark.parametrize(
+        ("whole", "found"),
+        [
+            pytest.param(Whole(seen(0, 30), newest_old=25, late=True), Vouching(14, 13), id="no-gap"),
+            pytest.param(Whole(seen(3, 30, gap_end=3)), Vouching(14, 13), id="all-young"),
+            pytest.param(Whole(seen(3, 30, gap_end=3), newest_old=15), Vouching(20, 19), id="the-next-one-is-safe"),
+            pytest.param(Whole(seen(3, 30, gap_end=3), newest_old=22), None, id="none-is-safe"),
+            pytest.param(Whole(seen(3, 30, gap_end=3), late=True), None, id="late"),
+        ],
+    )
+    def test_which_heartbeat(self, whole: Whole, found: Vouching | None) -> None:
+        assert ends_cold_start(AT_10, self.BATCH, whole) == found
+
+    def test_where_none_is_safe_the_view_stands_and_the_mark_is_kept(self) -> None:
+        step = join(1, 0, AT_10, self.BATCH, Whole(seen(3, 30, gap_end=3), newest_old=22), Why.COLD_START)
+        assert not step.plan.joins
+        assert step.place.mark == Mark(12, 9)
+        assert why_join(step.place, seen(31, 40, Vouching(33, 32))) is Why.COLD_START
+
+
+@pytest.mark.parametrize(
+    "place",
+    [Place(), Place(7, 8, Reading.JOINING, 3, 5, Mark(4, 2), Stop(7, 2))],
+    ids=["first", "all"],
+)
+def test_a_place_as_json_and_back(place: Place) -> None:
+    assert read_place(place_fields(place)) == place

@@ -1,0 +1,109 @@
+"""Snapshots with a pointer: only from where its writer found it is it moved, and what was left behind is gone at the next try."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from spark.errors import JobExitCode, TableChangedError, TableFormatError
+from spark.store import Folder, Pointer, SnapshotStore
+
+
+def publish(store: SnapshotStore, base: Pointer | None, text: str = "x") -> Pointer:
+    _, folder = store.begin(base)
+    (folder / "part.parquet").write(text.encode())
+    return store.publish(base, {"text": text})
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SnapshotStore(str(tmp_path / "view"), keep=3)
+
+
+def test_nothing_is_there_before_the_first(store):
+    assert store.latest() is None
+
+
+def test_sequences_grow_by_one(store):
+    first = publish(store, None)
+    second = publish(store, first, "y")
+    assert (first.sequence, second.sequence) == (0, 1)
+    assert store.latest() == second == Pointer(1, {"text": "y"})
+    assert (store.folder(1) / "part.parquet").read() == b"y"
+
+
+@pytest.mark.parametrize("stale", ["none", "older"])
+def test_two_writers_on_one_table(store, stale):
+    first = publish(store, None)
+    newest = publish(store, first)
+    with pytest.raises(TableChangedError) as caught:
+        store.publish(None if stale == "none" else first, {})
+    assert caught.value.exit_code == JobExitCode.JOB_IN_USE
+    assert store.latest() == newest
+
+
+def test_the_table_was_taken_away_meanwhile(store):
+    first = publish(store, None)
+    store.root.remove()
+    with pytest.raises(TableChangedError):
+        store.publish(first, {})
+
+
+def test_a_writer_that_died_before_the_pointer_leaves_nothing(store):
+    first = publish(store, None)
+    _, folder = store.begin(first)
+    (folder / "half.parquet").write(b"left over")
+    assert store.latest() == first
+    sequence, again = store.begin(first)
+    assert (sequence, again.names()) == (1, [])
+
+
+def test_a_writer_that_died_in_the_pointer_leaves_the_old_one(store, monkeypatch):
+    first = publish(store, None)
+
+    def die(*_):
+        raise OSError("killed")
+
+    monkeypatch.setattr(Folder, "write", die)
+    with pytest.raises(OSError, match="killed"):
+        store.publish(first, {})
+    monkeypatch.undo()
+    assert store.latest() == first
+    (store.root / ".LATEST.1.part").write(b"half of a poin")
+    assert store.latest() == first
+    assert publish(store, first).sequence == 1
+
+
+def test_so_many_snapshots_are_kept(store):
+    base = None
+    for _ in range(6):
+        base = publish(store, base)
+    assert store.root.names() == ["LATEST", "v=000000000003", "v=000000000004", "v=000000000005"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b"{}",
+        orjson.dumps({"format": 2, "sequence": 0, "meta": {}}),
+        orjson.dumps({"format": 1, "meta": {}}),
+        orjson.dumps({"format": 1, "sequence": "x", "meta": {}}),
+    ],
+)
+def test_a_pointer_that_is_none(store, content):
+    (store.root / "LATEST").write(content)
+    with pytest.raises(TableFormatError) as caught:
+        store.latest()
+    assert caught.value.exit_code == JobExitCode.TABLE_UNUSABLE
+
+
+@pytest.mark.parametrize("name", ["plain", "with blank", "with%20percent", "ümlaut", "a#b?c"])
+def test_names_of_folders(tmp_path, name):
+    store = SnapshotStore(str(tmp_path / name))
+    publish(store, None)
+    assert (tmp_path / name / "LATEST").exists()
+    assert SnapshotStore((tmp_path / name).as_uri()).latest() == store.latest()

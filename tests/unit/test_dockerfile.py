@@ -1,0 +1,104 @@
+"""What can be known of the Dockerfile without an engine: each line names things that are there, and nothing is unpinned."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from spark.jars import JARS_VARIABLE, SPARK_JARS
+from statechannel.embedded.java import MIN_JAVA_MAJOR
+from statechannel.embedded.pinned import CACHE_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+TEXT = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
+LINES = [line.split(maxsplit=1) for line in TEXT.splitlines() if line and not line.startswith("#")]
+KNOWN = {"FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD"}
+
+
+def arguments(instruction: str) -> list[str]:
+    return [rest for name, rest in LINES if name == instruction]
+
+
+def copied() -> list[str]:
+    """What comes from the sources."""
+    lines = [line.split() for line in arguments("COPY") if not line.startswith("--from")]
+    return [word for line in lines for word in line[:-1]]
+
+
+def test_instructions_are_known() -> None:
+    assert {name for name, _ in LINES} == KNOWN
+
+
+def test_both_stages_are_of_the_same_pinned_python() -> None:
+    build, run = arguments("FROM")
+    assert build.removesuffix(" AS build") == run
+    version = re.fullmatch(r"python:(\d+)\.(\d+)-slim-[a-z]+", run)
+    assert version, "with the release of the system, which decides what Java there is"
+    wanted = re.fullmatch(r">=(\d+)\.(\d+)", PROJECT["project"]["requires-python"])
+    assert wanted
+    assert version.groups() >= wanted.groups()
+
+
+@pytest.mark.parametrize("name", copied())
+def test_what_is_copied_is_there_and_is_sent_to_the_engine(name: str) -> None:
+    assert (ROOT / name).exists()
+    ignore = (ROOT / ".dockerignore").read_text().splitlines()
+    assert ignore.index("*") < ignore.index(f"!{name}")
+    assert not any(
+        fnmatch(name, rule) for rule in ignore[ignore.index(f"!{name}") :] if not rule.startswith(("!", "#"))
+    )
+
+
+def test_all_that_the_wheel_is_made_of_is_copied() -> None:
+    assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= set(copied())
+    assert {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"], "pyproject.toml"} <= set(copied())
+
+
+def test_packages_are_pinned_by_hash() -> None:
+    [install] = [line for line in arguments("RUN") if "--require-hashes" in line]
+    files = re.findall(r"-r (\S+)", install)
+    assert set(files) == {"requirements.txt", "requirements-build.txt", "requirements-spark.txt"}
+    for name in files:
+        pins = re.split(r"\n(?=\S)", (ROOT / name).read_text().strip())
+        assert all("==" in pin and "--hash=sha256:" in pin for pin in pins)
+    [other] = [line for line in arguments("RUN") if "pip install" in line and line != install]
+    assert {"--no-index", "--no-deps", "--no-build-isolation"} <= set(other.split())
+
+
+def test_spark_is_of_the_same_pins_as_in_the_tests() -> None:
+    def pins(name: str) -> set[str]:
+        return set(re.findall(r"^[a-z0-9-]+==\S+", (ROOT / name).read_text(), re.MULTILINE))
+
+    assert "pyspark==4.2.0" in pins("requirements-spark.txt")
+    assert pins("requirements-spark.txt") <= pins("requirements-dev.txt")
+
+
+def test_the_jars_are_where_the_jobs_look() -> None:
+    cache = re.search(rf"{CACHE_VARIABLE}=(\S+)", "\n".join(arguments("ENV")))
+    assert cache
+    assert f"--from=build {cache.group(1)}/{SPARK_JARS.folder_name} /opt/spark-kafka" in arguments("COPY")
+    assert f"{JARS_VARIABLE}=/opt/spark-kafka" in arguments("ENV")[-1].split()
+
+
+def test_the_environment_stays_where_it_was_made() -> None:
+    # The first line of each script of a virtual environment has its path.
+    assert "python -m venv /opt/statechannel" in arguments("RUN")
+    assert "--from=build /opt/statechannel /opt/statechannel" in arguments("COPY")
+
+
+def test_java_is_new_enough_and_nobody_is_root() -> None:
+    java = re.search(r"openjdk-(\d+)-jre-headless", TEXT)
+    assert java
+    assert int(java.group(1)) >= MIN_JAVA_MAJOR
+    last = max(index for index, (name, _) in enumerate(LINES) if name == "FROM")
+    names = [name for name, _ in LINES[last:]]
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    assert arguments("USER") == ["statechannel"]
+    assert "useradd --system --create-home --uid 10001 statechannel" in TEXT
+    assert arguments("ENTRYPOINT") == ['["statechannel"]']
+    assert "statechannel" in PROJECT["project"]["scripts"]
