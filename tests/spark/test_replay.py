@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[1] / "golden" / "channel-record"
 EXPECTED = json.loads((EXAMPLES / "expected.json").read_text())
 
 
-@pytest.mark.parametrize("name", [name for name in EXPECTED if "-1" in name or "-3" in name])
+@pytest.mark.parametrize("name", [name for name in EXPECTED if "-1" in name])
 def test_examples(session: Any, name: str, tmp_path: Path) -> None:
     expected = EXPECTED[name]
     file, _, moment = name.partition(" --as-of ")
