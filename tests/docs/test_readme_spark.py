@@ -10,6 +10,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from tests.docs.generate import ROOT
 from tests.spark.cluster_logs import write_log
 from tests.support.kafka_lanes import Kafka
@@ -36,6 +38,9 @@ def _words(command: str) -> list[str]:
 @pytest.mark.slow
 def test_commands_run_one_after_the_other(kafka: Kafka, topic_prefix: str, tmp_path: Path):
     written = write_log(kafka.bootstrap_servers, topic_prefix)
+    # A broker makes these when it starts.
+    client, topics = ClientSettings(kafka.bootstrap_servers), LoadTopics(topic_prefix)
+    open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=60.0)
     environment = {
         **os.environ,
         "STATECHANNEL_CHANNEL__NAME": topic_prefix,
