@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loaddata.expiry import ExpiryRules
 from loaddata.table_view import ViewRules
-from spark.load_fold import Judged
 from statechannel.kafka.client_settings import ClientSettings
+
+if TYPE_CHECKING:
+    from spark.load_fold import Judged
 
 JOB = "load-views"
 OFFSETS_MAX = 100_000
