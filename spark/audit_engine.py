@@ -39,8 +39,8 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         SparkJobError: Spark is not there, or fails; an option is unknown.
     """
     check_question(question)
-    check_installed()
     own, settings = _parted(question.options)
+    check_installed()
     # The modules behind it need pyspark.
     from spark.replay_run import answer_with  # noqa: PLC0415
 

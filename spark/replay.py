@@ -8,8 +8,8 @@ finds out whether that holds; where it does not, the facts are gathered and the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -31,17 +31,16 @@ from spark.replay_fold import (
     bytes_of,
     work_of,
 )
+from spark.replay_log import Log, Request
 from spark.replay_named import named
+from spark.replay_sum import findings_of_all, gap_count_of, moves_of, races_of
 from spark.replay_survey import Survey, below, survey
-from statechannel.audit.as_of import AsOf, Cut
-from statechannel.audit.engine import AuditResult, GapCount, Read, Wants
-from statechannel.audit.moves import MoveCause, move_fields
+from statechannel.audit.as_of import Cut
+from statechannel.audit.engine import AuditResult
 from statechannel.audit.observing import gap_order
-from statechannel.audit.races import LostRaces, race_counts
-from statechannel.core.auditor import Findings, reading_of, summary
+from statechannel.core.auditor import reading_of, summary
 from statechannel.core.digest import digest_of
 from statechannel.core.survey import STRICT, Facts, Stop
-from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -51,38 +50,6 @@ _OFFSETS_OF_A_TASK = 100_000
 _TASKS_MAX = 64
 _PASSES_MAX = 5
 _JOINED_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Records as rows, with what is known of the whole.
-
-    Attributes:
-        name: For people.
-        rows: partition, offset, timestamp_ms, key, value; those of partition -1 are notes of the reader.
-        ends: Offset after the last record of each partition, empty ones too.
-        now_ms: Behind every reading of the rows: what was younger than the lag then was not cleaned away before.
-        check: Told the notes; raises where the source is not what it should be.
-        likely_gapped: The survey comes first, since the log is known to have gaps, or likely to.
-    """
-
-    name: str
-    rows: DataFrame
-    ends: Mapping[int, int]
-    now_ms: Callable[[], int]
-    check: Callable[[Sequence[bytes]], None] = lambda _: None
-    likely_gapped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be found; the fields are those of `AuditQuestion`."""
-
-    read: Read = Read.AUTO
-    as_of: AsOf | None = None
-    compaction_lag_ms: int = 0
-    wants: Wants = field(default_factory=Wants)
-    verdicts: bool = False
 
 
 @dataclass(slots=True)
@@ -280,7 +247,7 @@ class Replay:
         return parted if self._presorted else parted.sortWithinPartitions("offset")
 
     def _result(self) -> AuditResult:
-        found = self._findings()
+        found = findings_of_all(self._facts, self._log.ends, self._bodies)
         wants = self._request.wants
         answer = summary(
             found,
@@ -295,53 +262,14 @@ class Replay:
         return AuditResult(
             answer,
             gaps=sorted(self._listed(GAPS), key=gap_order) if wants.gaps else None,
-            gap_count=self._gap_count() if wants.gap_count else None,
-            races=self._races() if wants.races else None,
+            gap_count=gap_count_of(self._bodies) if wants.gap_count else None,
+            races=races_of(self._bodies) if wants.races else None,
             history=sorted(self._listed(HISTORY), key=_place) if wants.history is not None else None,
-            named=wants.history is None or self._is_named(wants.history),
+            named=wants.history is None or named(self._records(), wants.history),
             owned=sorted(self._listed(OWNED), key=lambda one: str(one["bundle"])) if wants.owned else None,
-            moves=self._moves() if wants.moves else None,
+            moves=moves_of(self._bodies) if wants.moves else None,
             cuts=cuts,
         )
-
-    def _findings(self) -> Findings:
-        found = Findings()
-        for number in self._log.ends:
-            facts = self._facts.get(number, STRICT)
-            found.tentative |= facts.tentative
-            if facts.stop is not None:
-                found.stops[number] = facts.stop
-        for partition, body in self._bodies:
-            part = Findings(
-                verdicts=Counter({Verdict(name): count for name, count in body["verdicts"].items()}),
-                owners=Counter(body["owners"]),
-                bundles=body["bundles"],
-                namespaces=body["namespaces"],
-                debts=[(partition, key.encode(), debt) for key, debt in body["debts"]],
-            )
-            found.add(part)
-        return found
-
-    def _gap_count(self) -> GapCount:
-        counts = [body["gap_count"] for _, body in self._bodies]
-        return GapCount(sum(one[0] for one in counts), sum(one[1] for one in counts))
-
-    def _races(self) -> list[dict[str, Any]]:
-        races = LostRaces()
-        for _, body in self._bodies:
-            for reason, writer, winner, count in body["races"]:
-                races.counts[Verdict(reason), writer, winner] += count
-        return list(race_counts(races))
-
-    def _moves(self) -> list[dict[str, Any]]:
-        counts: Counter[tuple[int, MoveCause]] = Counter()
-        for _, body in self._bodies:
-            for hour_ms, cause, count in body["moves"]:
-                counts[hour_ms, MoveCause(cause)] += count
-        return list(move_fields(counts.items()))
-
-    def _is_named(self, name: str) -> bool:
-        return named(self._records(), name)
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
         rows = self.found(kind).select("content").collect()

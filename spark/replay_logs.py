@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark.archive import Archive
 from spark.client_properties import kafka_options
 from spark.errors import JobExitCode, SparkJobError
-from spark.replay import Log
 from spark.replay_export import check_notes, export_rows, header_of
+from spark.replay_log import Log
 from spark.replay_survey import below
 from spark.schemas import ARCHIVE
 from spark.store import Folder, SnapshotStore

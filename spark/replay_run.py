@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from spark.replay import Log, Replay, Request
+from spark.replay import Replay
+from spark.replay_log import Log, Request
 from spark.replay_logs import archive_log, export_log, topic_log
 from spark.running import failure_of
 from statechannel.audit.engine import ArchiveSource, AuditQuestion, AuditResult, ExportSource, Read, Source

@@ -251,5 +251,5 @@ def _java_trace(error: Any) -> str:
 
 def failure_of(error: Exception) -> SparkJobError:
     """What became of batch work that Spark or its JVM has ended with this error."""
-    text = str(error)
+    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
     return _failure(cause_of(text), gist(text))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark.replay import Log
+    from spark.replay_log import Log
     from statechannel.audit.engine import AuditResult
 
 JOB = "replay"
@@ -161,9 +161,11 @@ def run(
         StateChannelError: The log cannot be read, or cannot be read in full.
     """
     from spark.cli.progress import batch_progress  # noqa: PLC0415
-    from spark.replay import Replay, Request  # noqa: PLC0415
+    from spark.replay import Replay  # noqa: PLC0415
     from spark.replay_fold import VERDICT  # noqa: PLC0415
+    from spark.replay_log import Request  # noqa: PLC0415
     from spark.replay_logs import stored_rows  # noqa: PLC0415
+    from spark.replay_run import spark_errors  # noqa: PLC0415
     from spark.replay_verdicts import compared, verdicts_of, write_verdicts  # noqa: PLC0415
 
     request = Request(
@@ -174,6 +176,7 @@ def run(
         verdicts=wanted.out is not None or wanted.compares,
     )
     with (
+        spark_errors(),
         batch_progress("replaying", session),
         opened() as log,
         Replay(session, log, request, tasks=wanted.tasks) as replayed,

@@ -43,6 +43,7 @@ NOT_PURE = {
         "replay.py",
         "replay_export.py",
         "replay_fold.py",
+        "replay_log.py",
         "replay_logs.py",
         "replay_named.py",
         "replay_run.py",

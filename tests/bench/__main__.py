@@ -10,16 +10,27 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import handoff, memory, replay, shedding, spark_lag, storm
+from tests.bench import handoff, memory, replay, shedding, spark_lag, spark_replay, storm
 from tests.bench.measure import ROOT, Figure, machine, save
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="replay, handoff, memory, storm, shedding, spark-lag; default: all"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="replay, handoff, memory, storm, shedding, spark-lag; default: all of these. Besides: spark",
     )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
+    parser.add_argument(
+        "--spark-records",
+        type=int,
+        nargs="+",
+        default=[1_000_000, 10_000_000],
+        metavar="N",
+        help="lengths of the logs that Spark reads",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
@@ -35,9 +46,11 @@ def main() -> None:
         "storm": partial(storm.run, min(given.rounds, 3)),
         "shedding": shedding.run,
         "spark-lag": partial(spark_lag.run, given.transfers),
+        "spark": partial(spark_replay.run, given.spark_records),
     }
     figures: list[Figure] = []
-    for name in given.names or known:
+    # The long logs take many minutes: only where they are named.
+    for name in given.names or [name for name in known if name != "spark"]:
         figures += known[name]()
         save(given.output, figures)
     strategies = [figure for figure in figures if figure.name.startswith("shedding.")]

@@ -31,28 +31,36 @@ STAGES_MAX = 100
 HEAP = os.environ.get("BENCH_SPARK_HEAP", "1g")
 
 
-class Memory:
-    """Highest resident memory of this process and of all that it has started, sampled."""
+class Watch:
+    """Highest resident memory, and CPU time, of this process and of all that it has started; sampled."""
 
     def __init__(self) -> None:
         self.peak_mib: Counter[str] = Counter()
+        self._cpu_s: dict[int, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        own = psutil.Process()
         while not self._stop.wait(0.2):
-            now: Counter[str] = Counter()
-            for process in (own, *own.children(recursive=True)):
-                try:
-                    kind = "jvm" if process.name() == "java" else "driver" if process == own else "workers"
-                    now[kind] += process.memory_info().rss // 2**20
-                except psutil.NoSuchProcess:
-                    continue
-            now["all"] = sum(now.values())
-            for kind, size in now.items():
-                self.peak_mib[kind] = max(self.peak_mib[kind], size)
+            self.look()
+
+    def look(self) -> float:
+        """CPU seconds so far; what a process did between the last look and its end is missing."""
+        now: Counter[str] = Counter()
+        own = psutil.Process()
+        for process in (own, *own.children(recursive=True)):
+            try:
+                kind = "jvm" if process.name() == "java" else "driver" if process == own else "workers"
+                now[kind] += process.memory_info().rss // 2**20
+                times = process.cpu_times()
+                self._cpu_s[process.pid] = times.user + times.system
+            except psutil.NoSuchProcess:
+                continue
+        now["all"] = sum(now.values())
+        for kind, size in now.items():
+            self.peak_mib[kind] = max(self.peak_mib[kind], size)
+        return sum(self._cpu_s.values())
 
     def stop(self) -> dict[str, int]:
         self._stop.set()
@@ -93,24 +101,24 @@ def stages(session: Any) -> list[dict[str, Any]]:
 
 def main(mode: str, bootstrap: str, channel: str) -> None:
     begun_s = time.perf_counter()
-    memory = Memory()
+    watch = Watch()
     source = live_source(connect(bootstrap, channel, None, None, None))
     facts: dict[str, Any] = {}
-    if mode == "local":
-        ready_s = time.perf_counter()
-        facts["answer"] = local.answer(AuditQuestion(source), progress=no_bar).answer
-        done_s = time.perf_counter()
-    else:
+    session = None
+    if mode != "local":
         conf = {"spark.master": "local[2]", "spark.driver.memory": HEAP}
         conf |= dict(pair.split("=", 1) for pair in os.environ.get("BENCH_SPARK_CONF", "").split() if pair)
         session = open_session("bench", conf=conf)
-        ready_s = time.perf_counter()
+    ready_s, cpu_s = time.perf_counter(), watch.look()
+    if session is None:
+        facts["answer"] = local.answer(AuditQuestion(source), progress=no_bar).answer
+    else:
         facts |= count(session, source) if mode == "count" else replay(session, source)
-        done_s = time.perf_counter()
+    facts |= {"wall_s": time.perf_counter() - ready_s, "cpu_s": watch.look() - cpu_s, "start_s": ready_s - begun_s}
+    if session is not None:
         facts["stages"] = stages(session)
         session.stop()
-    facts |= {"wall_s": done_s - ready_s, "start_s": ready_s - begun_s, **memory.stop()}
-    print(json.dumps(facts))
+    print(json.dumps(facts | watch.stop()))
 
 
 def count(session: Any, source: LiveSource) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark.replay import Replay, Request
+from spark.replay import Replay
+from spark.replay_log import Request
 from spark.replay_logs import topic_log
 from statechannel.audit.engine import AuditQuestion, ExportSource, LiveSource
 from statechannel.audit.export_file import read_export, write_export

@@ -1,0 +1,64 @@
+"""Adds up what the tasks of a replay have found. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from statechannel.audit.engine import GapCount
+from statechannel.audit.moves import MoveCause, move_fields
+from statechannel.audit.races import LostRaces, race_counts
+from statechannel.core.auditor import Findings
+from statechannel.core.survey import STRICT, Facts
+from statechannel.core.verdict import Verdict
+
+Body = Mapping[str, Any]
+"""Content of a row of the kind `part` (`spark.replay_fold`)."""
+
+Bodies = Sequence[tuple[int, Body]]
+"""With their partitions."""
+
+
+def findings_of_all(facts: Mapping[int, Facts], partitions: Iterable[int], bodies: Bodies) -> Findings:
+    """What the answer is made of; partitions without a record are in it too."""
+    found = Findings()
+    for number in partitions:
+        settled = facts.get(number, STRICT)
+        found.tentative |= settled.tentative
+        if settled.stop is not None:
+            found.stops[number] = settled.stop
+    for partition, body in bodies:
+        part = Findings(
+            verdicts=Counter({Verdict(name): count for name, count in body["verdicts"].items()}),
+            owners=Counter(body["owners"]),
+            bundles=body["bundles"],
+            namespaces=body["namespaces"],
+            debts=[(partition, key.encode(), debt) for key, debt in body["debts"]],
+        )
+        found.add(part)
+    return found
+
+
+def gap_count_of(bodies: Bodies) -> GapCount:
+    """Numbers of gaps in service."""
+    counts = [body["gap_count"] for _, body in bodies]
+    return GapCount(sum(one[0] for one in counts), sum(one[1] for one in counts))
+
+
+def races_of(bodies: Bodies) -> list[dict[str, Any]]:
+    """Who was rejected in favour of whom."""
+    races = LostRaces()
+    for _, body in bodies:
+        for reason, writer, winner, count in body["races"]:
+            races.counts[Verdict(reason), writer, winner] += count
+    return list(race_counts(races))
+
+
+def moves_of(bodies: Bodies) -> list[dict[str, Any]]:
+    """Changes of owner by hour and cause."""
+    counts: Counter[tuple[int, MoveCause]] = Counter()
+    for _, body in bodies:
+        for hour_ms, cause, count in body["moves"]:
+            counts[hour_ms, MoveCause(cause)] += count
+    return list(move_fields(counts.items()))

@@ -1,0 +1,89 @@
+"""The audit by Spark of a long log of many bundles: against a Spark job that only counts it, and against the local engine."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tests.bench.lane import kafka, make_channel
+from tests.bench.measure import Figure, Load, worker
+from tests.bench.records import LogMaker
+from tests.bench.replay import fill
+
+MODES = ("count", "spark", "local")
+HEAP_AIM_MIB = 2_048
+TIMEOUT_S = 3_600
+
+
+def run(sizes: Sequence[int], modes: Sequence[str] = MODES) -> list[Figure]:
+    """Each size in a topic of its own, read in each way; the answers of both engines must be the same."""
+    figures: list[Figure] = []
+    speed: dict[int, float] = {}
+    with kafka() as bootstrap:
+        for size in sizes:
+            channel = f"bench-spark-{size}"
+            make_channel(bootstrap, channel)
+            begun_s = time.monotonic()
+            fill(bootstrap, channel, LogMaker(size))
+            print(f"spark: {size:,} records written in {time.monotonic() - begun_s:.0f} s", file=sys.stderr)
+            load = Load()
+            found = {
+                mode: worker("tests.bench.spark_worker", mode, bootstrap, channel, timeout_s=TIMEOUT_S)
+                for mode in modes
+            }
+            for mode, facts in found.items():
+                told = {name: value for name, value in facts.items() if name != "answer"}
+                print(f"spark: {mode} {json.dumps(told)}", file=sys.stderr)
+            answers = [facts["answer"] for facts in found.values() if "answer" in facts]
+            if any(answer != answers[0] for answer in answers) or answers[0]["records"] != size:
+                raise RuntimeError(f"the engines do not agree on {size} records: {answers}")
+            figures += _figures(size, found, str(load))
+            speed[size] = size / found["spark"]["wall_s"]
+    small, large = min(sizes), max(sizes)
+    if small < large:
+        grown = (large / speed[large]) / (small / speed[small])
+        figures.append(
+            Figure(f"spark.growth.{_short(small)}-to-{_short(large)}", grown, "x time", aim=f"near {large / small:g}")
+        )
+    return figures
+
+
+def _figures(size: int, found: dict[str, dict[str, Any]], load: str) -> list[Figure]:
+    name = f"spark.{_short(size)}"
+    speed = {mode: size / facts["wall_s"] for mode, facts in found.items()}
+    figures = []
+    for mode, facts in found.items():
+        floor = speed.get("count")
+        ratio = None if floor is None or mode == "count" else speed[mode] / floor
+        aim = ">= 0.25 of counting" if mode == "spark" else ""
+        told = {key: value for key, value in facts.items() if key != "answer"}
+        figures.append(Figure(f"{name}.{mode}", speed[mode], "records/s", ratio=ratio, aim=aim, load=load, notes=told))
+    spark = found["spark"]
+    spent, stages = spark["spent_s"], spark["stages"]
+    wrote = [stage for stage in stages if stage["write_mib"] and not stage["read_mib"]][:1]
+    folding = [stage for stage in stages if stage["read_mib"]][:1]
+    reading_s = sum(stage["task_s"] - stage["write_s"] for stage in wrote)
+    shuffling_s = sum(stage["write_s"] for stage in wrote)
+    python_s = spent["unpacking"] + spent["judging"]
+    passing_s = max(0.0, sum(stage["task_s"] for stage in folding) - python_s)
+    for what, seconds in (
+        ("reading", reading_s),
+        ("writing the shuffle", shuffling_s),
+        ("shuffle to Python", passing_s),
+        ("unpacking", spent["unpacking"]),
+        ("judging", spent["judging"]),
+    ):
+        figures.append(Figure(f"{name}.time.{what}", seconds, "task s"))
+    figures.append(
+        Figure(f"{name}.memory.all", spark["all_mib"], "MiB", aim=f"heap within {HEAP_AIM_MIB} MiB", notes=spark)
+    )
+    for part in ("jvm", "workers", "driver"):
+        figures.append(Figure(f"{name}.memory.{part}", spark[f"{part}_mib"], "MiB"))
+    return figures
+
+
+def _short(size: int) -> str:
+    return f"{size // 1_000_000}M" if size >= 1_000_000 else f"{size // 1_000}k"

@@ -1,0 +1,151 @@
+"""Who owns what and since when, and changes of owner, told from short logs; and how engines are found."""
+
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from statechannel.audit.engine import AuditQuestion, ExportSource, Read, check_question, load_engine
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.moves import HOUR_MS, Moves, move_fields
+from statechannel.audit.owned import Owners
+from statechannel.core.auditor import audit_part
+from statechannel.core.survey import STRICT, Facts
+from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def owned(log: Log, facts: Facts = STRICT, cleaned: tuple[int, ...] = ()) -> list[tuple[Any, ...]]:
+    owners = Owners()
+    records = [record for record in log.records if record.offset not in cleaned]
+    part = audit_part(0, 1, records, facts, owners.observe, owners)
+    names = ("bundle", "owner", "generation", "state", "since_offset", "since_ms")
+    return [tuple(one[name] for name in names) for one in owners.found(part)]
+
+
+def moves(log: Log, facts: Facts = STRICT) -> list[tuple[int, str, int]]:
+    found = Moves()
+    audit_part(0, 1, log.records, facts, found.observe)
+    return [(one["hour_ms"], one["cause"], one["count"]) for one in move_fields(found.counts.items())]
+
+
+def transferred(log: Log, source: str, to: str, *, after_ms: int = 1_000) -> None:
+    log.write(BUNDLE, "Releasing", **{"from": source}, to=to, after_ms=after_ms)
+    log.write(BUNDLE, "Assigning", **{"from": source}, to=to)
+    log.write(BUNDLE, "Assigned", **{"from": source}, to=to, by=to)
+
+
+def test_owned_since_the_record_of_this_generation(log: Log) -> None:
+    log.assigned()
+    assert owned(log) == [(BUNDLE, "b1", 3, "Assigned", 2, 3_000)]
+    log.write(BUNDLE, "Assigned", to="b1")
+    assert owned(log) == [(BUNDLE, "b1", 4, "Assigned", 3, 4_000)]
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2")
+    assert owned(log) == [(BUNDLE, "b1", 4, "Releasing", 3, 4_000)]
+    log.write(BUNDLE, "Assigning", **{"from": "b1"}, to="b2")
+    assert owned(log) == []
+
+
+def test_children_are_owned_since_the_split(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Splitting", **{"from": "b1"})
+    log.write(BUNDLE, "Deleted", **{"from": "b1"}, children=[LOWER, UPPER])
+    bundles = [f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"]
+    assert owned(log) == [(bundle, "b1", 6, "Assigned", 4, 5_000) for bundle in bundles]
+    assert moves(log) == [(0, "assignment", 1)]
+
+
+def test_after_a_join_a_proposal_tells_since_when_and_what_was_cleaned_does_not(log: Log) -> None:
+    log.assigned()
+    transferred(log, "b1", "b2")
+    lenient = Facts(lenient_to=5)
+    assert owned(log, lenient, cleaned=(1, 2, 3, 4)) == [(BUNDLE, "b2", 6, "Assigned", 5, 6_000)]
+    log.write(BUNDLE, "Releasing", **{"from": "b2"}, to="b1")
+    assert owned(log, lenient, cleaned=(1, 2, 3, 4)) == [(BUNDLE, "b2", 6, "Releasing", 5, 6_000)]
+    assert owned(log, Facts(lenient_to=6), cleaned=(1, 2, 3, 4, 5)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
+    assert owned(log, Facts(tentative=True)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
+
+
+def test_moves_are_counted_by_hour_and_cause(log: Log) -> None:
+    log.assigned()
+    transferred(log, "b1", "b2")
+    transferred(log, "b2", "b3", after_ms=2 * HOUR_MS)
+    transferred(log, "b3", "b1")
+    assert moves(log) == [(0, "assignment", 1), (0, "transfer", 1), (2 * HOUR_MS, "transfer", 2)]
+
+
+def test_who_serves_on_has_not_moved(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Assigned", to="b1")
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2")
+    log.write(BUNDLE, "Assigned", to="b1")
+    log.write(BUNDLE, "Releasing", **{"from": "b1"})
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"})
+    log.write(BUNDLE, "Assigning", to="b1")
+    log.write(BUNDLE, "Assigned", to="b1")
+    assert moves(log) == [(0, "assignment", 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"lost": {"broker": "b1", "incarnation": "i", "last_heard_ms": 7}}, "owner-lost"),
+        ({}, "repair"),
+    ],
+)
+def test_a_repair_is_a_cause_of_its_own(log: Log, fields: dict[str, Any], cause: str) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Assigning", to="b2", forced=True, by="b3", **fields)
+    log.write(BUNDLE, "Assigned", to="b2", by="b2")
+    assert moves(log) == [(0, "assignment", 1), (0, cause, 1)]
+
+
+def test_an_unload_names_its_cause_when_the_next_owner_comes(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"})
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"})
+    log.write(BUNDLE, "Assigning", to="b2", after_ms=HOUR_MS)
+    log.write(BUNDLE, "Assigned", to="b2", by="b2")
+    assert moves(log) == [(0, "assignment", 1), (HOUR_MS, "unload", 1)]
+
+
+def test_a_new_ring_has_had_no_owners(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"})
+    log.write(BUNDLE, "Unassigned", **{"from": "b1"})
+    log.write(NAMESPACE, "Deleted", version=6)
+    version = 7
+    log.write(NAMESPACE, "Active", version=version, base="id-5", children=["0x00000000_0xffffffff"])
+    log.write(BUNDLE, "Assigning", version=8, base=f"id-6/{BUNDLE.rpartition('/')[2]}", to="b1")
+    log.write(BUNDLE, "Assigned", version=9, base="id-7", to="b1")
+    assert moves(log) == [(0, "assignment", 2)]
+
+
+def test_what_went_before_the_first_judged_record_is_unknown(log: Log) -> None:
+    log.assigned()
+    assert moves(log, Facts(lenient_to=1)) == [(0, "before-log", 1)]
+    transferred(log, "b1", "b2")
+    assert moves(log, Facts(lenient_to=4)) == [(0, "transfer", 1)]
+
+
+def test_an_engine_that_is_not_there_is_told() -> None:
+    with pytest.raises(AuditQuestionError, match="there is no audit engine 'abacus'"):
+        load_engine("abacus")
+
+
+def test_an_engine_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = metadata.EntryPoint("broken", "no.such.module:answer", "statechannel.audit_engines")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: metadata.EntryPoints([broken]))
+    with pytest.raises(AuditQuestionError, match="cannot be loaded: No module named 'no'") as told:
+        load_engine("broken")
+    assert "pip install" in told.value.hint
+
+
+def test_verdicts_of_a_join_are_refused_before_anything_is_read(tmp_path: Any) -> None:
+    question = AuditQuestion(ExportSource(tmp_path / "none"), read=Read.JOIN, verdicts=tmp_path / "out")
+    with pytest.raises(AuditQuestionError, match="full read only"):
+        check_question(question)
