@@ -19,6 +19,7 @@ from statechannel.audit.engine import (
     check_question,
     not_in_full,
 )
+from statechannel.core.auditor import GapsError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     try:
         with _shown(session, progress):
             return answer_with(session, question, own)
-    except ValueError as error:
+    except GapsError as error:
         name = question.source.path if isinstance(question.source, ExportSource) else "The log"
         raise not_in_full(str(name), str(error), verdicts=question.verdicts is not None) from error
 

@@ -119,7 +119,7 @@ class Replay:
         """Fold the log, as often as it takes to know how it is to be read.
 
         Raises:
-            ValueError: A full read was asked for and a partition has gaps.
+            GapsError: A full read was asked for and a partition has gaps.
             SparkJobError: The log changed again and again while it was read.
         """
         self._outside = self._first_outside()

@@ -32,7 +32,7 @@ def answer_with(
         spent: Is added to: seconds of the Python workers, by what they did, and `passes` over the log.
 
     Raises:
-        ValueError: A full read was asked for and a partition has gaps.
+        GapsError: A full read was asked for and a partition has gaps.
         StateChannelError: See there.
     """
     with (

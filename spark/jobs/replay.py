@@ -29,6 +29,7 @@ from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import SettingFlags
 from statechannel.cli.output import print_json
+from statechannel.core.auditor import GapsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -183,7 +184,7 @@ def run(
     ):
         try:
             result = replayed.run()
-        except ValueError as error:
+        except GapsError as error:
             raise not_in_full(log.name, str(error), verdicts=False) from error
         found = _fields(result)
         verdicts = verdicts_of(replayed.found(VERDICT))

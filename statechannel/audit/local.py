@@ -137,7 +137,7 @@ def audit_export(
                 join_observer=join_observer,
                 each_part=each_part,
             )
-        except ValueError as error:
+        except auditor.GapsError as error:
             raise not_in_full(str(export.path), str(error), verdicts=verdicts is not None) from error
 
 

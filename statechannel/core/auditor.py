@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from statechannel.core.view import View
 
 
+class GapsError(ValueError):
+    """A log with gaps was to be read in full."""
+
+
 class Moment(Protocol):
     """What an audit looks at: the records up to an offset (the same in each partition), or up to a time."""
 
@@ -184,7 +188,7 @@ def audit(
         each_part: Told what was found in each partition, in order.
 
     Raises:
-        ValueError: `full` was asked for and a partition has gaps.
+        GapsError: `full` was asked for and a partition has gaps.
     """
     partitions = len(end_offsets)
     prefixes = {partition: prefix(by_partition.get(partition, ()), as_of) for partition in sorted(end_offsets)}
@@ -216,10 +220,10 @@ def reading_of(read: str, gapped: Sequence[int]) -> str:
         gapped: Partitions with gaps.
 
     Raises:
-        ValueError: `full` was asked for and a partition has gaps.
+        GapsError: `full` was asked for and a partition has gaps.
     """
     if read == "full" and gapped:
-        raise ValueError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
+        raise GapsError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
     return "join" if read == "join" or gapped else "full"
 
 
