@@ -53,7 +53,7 @@ class WholeLog:
         Args:
             begun_ms: When the batch began.
         """
-        joins = _joining(places, found)
+        joins = self._joining(places, found, begun_ms)
         if not joins:
             return Joins(rows, found, {})
         asked = {number: places[number] for number in joins}
@@ -65,10 +65,15 @@ class WholeLog:
         new = not_below({number: place.position for number, place in asked.items()})
         again = survey(log.where(new), {number: place.position for number, place in asked.items()})
         found = Survey({**found.seen, **again.seen}, {**found.needed, **again.needed})
-        steps = self._steps(places, log, found, _joining(places, found), begun_ms)
+        steps = self._steps(places, log, found, self._joining(places, found, begun_ms), begun_ms)
         joining = [str(number) for number, step in steps.items() if step.plan.joins]
         wanted = older.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
         return Joins(rows.unionByName(wanted), found, steps, older)
+
+    def _joining(self, places: Mapping[int, Place], found: Survey, begun_ms: int) -> dict[int, Why]:
+        kept_ms = begun_ms - self._lag_ms
+        reasons = ((n, why_join(places[n], seen, oldest_kept_ms=kept_ms)) for n, seen in found.seen.items())
+        return {number: why for number, why in reasons if why is not None}
 
     def _steps(
         self, places: Mapping[int, Place], log: DataFrame, found: Survey, joins: Mapping[int, Why], begun_ms: int
@@ -92,7 +97,3 @@ class WholeLog:
             )
             for number, why in joins.items()
         }
-
-
-def _joining(places: Mapping[int, Place], found: Survey) -> dict[int, Why]:
-    return {n: why for n, seen in found.seen.items() if (why := why_join(places[n], seen)) is not None}

@@ -187,12 +187,12 @@ class LoadViews:
             judged = self.fold.fold(fold_rows(rows))
             self._check_topics(bounds, before)  # behind the reading: what was read came from the topics that are known
             due = {} if self.options.available_now else self._judge(bounds, began_s)
+            if self.options.tombstones:
+                for kind, tombstones in due.items():
+                    self._bury(kind, tombstones)
             self._publish(rows, judged)
         finally:
             rows.unpersist()
-        if self.options.tombstones:
-            for kind, tombstones in due.items():
-                self._bury(kind, tombstones)
         self._on_batch(Taken(judged, {str(kind): self._taken(kind, due, began_s) for kind in Kind}))
 
     def _taken(self, kind: Kind, due: Mapping[Kind, Mapping[str, Tombstone]], began_s: float) -> TopicTaken:

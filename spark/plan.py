@@ -117,12 +117,18 @@ class Step:
     missing: Missing | None = None
 
 
-def why_join(place: Place, seen: Seen) -> Why | None:
-    """Whether the whole log has to be read for this batch, and why."""
+def why_join(place: Place, seen: Seen, *, oldest_kept_ms: int = -1) -> Why | None:
+    """Whether the whole log has to be read for this batch, and why.
+
+    Args:
+        oldest_kept_ms: Records with a time up to this one may have hidden others from the cleaner.
+    """
     if seen.gap_end >= 0:
         return Why.GAP
     if place.reading is Reading.JOINING:
-        # Only somebody who vouches anew can end it.
+        # Only somebody who vouches anew can end it, and not for a log that ends with old records: far behind, it is not tried.
+        if seen.newest_ms <= oldest_kept_ms:
+            return None
         return Why.AGAIN if any(0 <= one.clean_to < one.offset for one in seen.heartbeats) else None
     mark = marked(place, seen)[0]
     if mark is None:

@@ -121,7 +121,12 @@ class SnapshotStore:
         return self.root / _name(sequence)
 
     def begin(self, base: Pointer | None) -> tuple[int, Folder]:
-        """The next sequence and its folder, empty: leftovers of a writer that died are removed."""
+        """The next sequence and its folder, empty: leftovers of a writer that died are removed.
+
+        Raises:
+            TableChangedError: Somebody else has published since `base` was read; that folder may be the one that counts.
+        """
+        self._check_newest(base)
         sequence = 0 if base is None else base.sequence + 1
         folder = self.folder(sequence)
         folder.remove()
@@ -133,14 +138,17 @@ class SnapshotStore:
         Raises:
             TableChangedError: Somebody else has published since `base` was read: two writers on one table.
         """
-        found = self.latest()
-        if (found is None) != (base is None) or (found and base and found.sequence != base.sequence):
-            raise TableChangedError(self.root.uri, None if found is None else found.sequence)
+        self._check_newest(base)
         pointer = Pointer(0 if base is None else base.sequence + 1, meta)
         content = {"format": FORMAT, "sequence": pointer.sequence, "path": _name(pointer.sequence), "meta": meta}
         (self.root / POINTER).write(orjson.dumps(content, option=orjson.OPT_INDENT_2))
         self._drop_older(pointer.sequence)
         return pointer
+
+    def _check_newest(self, base: Pointer | None) -> None:
+        found = self.latest()
+        if (found is None) != (base is None) or (found and base and found.sequence != base.sequence):
+            raise TableChangedError(self.root.uri, None if found is None else found.sequence)
 
     def _drop_older(self, newest: int) -> None:
         for name in self.root.names():

@@ -47,7 +47,9 @@ class LogInKafka:
     def __init__(self, bootstrap: str, name: str, partitions: int = 1) -> None:
         self.bootstrap, self.name, self.partitions = bootstrap, name, partitions
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
+        )
 
     def create(self, **settings: str) -> None:
         config = CHANNEL | {name.replace("_", "."): value for name, value in settings.items()}

@@ -12,7 +12,7 @@ from spark import channel_table
 from spark.archive import Archive
 from spark.errors import NewerFormatError, TopicBrokenError
 from spark.plan import place_fields
-from spark.store import Folder, Pointer, SnapshotStore
+from spark.store import Pointer, SnapshotStore
 from statechannel.core import auditor
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead, Topic
@@ -104,7 +104,6 @@ class TestFailures:
         both.table = table_on(both.topic, tmp_path, wall_ms=lambda: both.pure.now_ms, publish=publish)
         steps: list[tuple[Any, str, bool]] = [
             (Archive, "add", False),
-            (Folder, "move_to", True),
             (Archive, "add", True),
             (channel_table, "published", False),
             (None, "_publish", True),

@@ -89,13 +89,13 @@ class PureTable:
     def _take(self, number: int, records: list[RecordRead]) -> None:
         place = self.place(number)
         seen = seen_in(records, place.position)
-        why = why_join(place, seen)
+        why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS)
         log = records
         if why is not None:
             log = [one for one in self.topic if one.partition == number and one.offset < seen.first] + records
             records = [one for one in log if one.offset >= place.position]
             seen = seen_in(records, place.position)
-            why = why_join(place, seen)
+            why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS)
         if why is None:
             step = go_on(self.partitions, place, seen)
         else:

@@ -64,6 +64,12 @@ class TestWhyJoin:
     def test_table(self, place: Place, found: Seen, why: Why | None) -> None:
         assert why_join(place, found) == why
 
+    def test_a_log_that_ends_with_old_records_is_not_read_again(self) -> None:
+        """Else who is far behind would read the whole log for each batch, only to find that nobody can vouch for it."""
+        found = seen(10, 20, Vouching(12, 11))
+        assert why_join(JOINING, found, oldest_kept_ms=found.newest_ms) is None
+        assert why_join(JOINING, found, oldest_kept_ms=found.newest_ms - 1) is Why.AGAIN
+
     def test_a_mark_in_one_batch_and_its_heartbeat_in_a_later_one(self) -> None:
         first = go_on(1, AT_10, seen(10, 20, Mark(12, 11)))
         assert first.place.mark == Mark(12, 11)

@@ -42,6 +42,14 @@ def test_two_writers_on_one_table(store, stale):
     assert store.latest() == newest
 
 
+def test_who_comes_late_does_not_clear_what_counts(store):
+    first = publish(store, None)
+    publish(store, first, "newest")
+    with pytest.raises(TableChangedError):
+        store.begin(first)
+    assert (store.folder(1) / "part.parquet").read() == b"newest"
+
+
 def test_the_table_was_taken_away_meanwhile(store):
     first = publish(store, None)
     store.root.remove()
