@@ -61,7 +61,7 @@ def test_lag_on_a_real_log(session, tmp_path, kafka, topic_prefix):
         producer.produce(topic_prefix, str(number), partition=0)
     assert producer.flush(30) == 0
     stop = threading.Event()
-    told = Streaming(kafka.bootstrap_servers, "unused", str(tmp_path / "c"), max_offsets_per_trigger=3)
+    told = Streaming(ClientSettings(kafka.bootstrap_servers), "unused", str(tmp_path / "c"), max_offsets_per_trigger=3)
     lags = []
 
     def look():
