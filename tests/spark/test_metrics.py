@@ -15,6 +15,7 @@ from spark.metrics import JobMetrics, measured
 from spark.progress import tasks_followed
 from spark.running import Work, run_query
 from spark.streaming import Streaming
+from statechannel.kafka.client_settings import ClientSettings
 
 pytestmark = pytest.mark.slow
 
