@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +10,8 @@ from loaddata.expiry import ExpiryRules
 from loaddata.table_view import ViewRules
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
+from spark.job_session import job_session
 from spark.load_options import JOB, OFFSETS_MAX, LoadViewsOptions
-from spark.locks import only_job
-from spark.session import open_session
 from spark.streaming import Streaming
 
 if TYPE_CHECKING:
@@ -75,15 +73,8 @@ def load_views(
         keep=keep,
         compacts=compacts,
     )
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("spark").setLevel(logging.INFO)  # who is buried
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told once, by us
-    with only_job(JOB, [told.checkpoint, table]):
-        session = open_session(f"statechannel {JOB} {told.channel}", conf=told.conf)
-        try:
-            run(session, told, options, threading.Event())
-        finally:
-            session.stop()
+    with job_session(JOB, told, table) as session:
+        run(session, told, options, threading.Event())
 
 
 def run(session: SparkSession, told: Streaming, options: LoadViewsOptions, stop: threading.Event) -> None:

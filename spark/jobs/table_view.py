@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import structlog
-
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
-from spark.locks import only_job
-from spark.session import open_session
+from spark.job_session import job_session
 from spark.streaming import Streaming
 
 if TYPE_CHECKING:
@@ -65,13 +61,8 @@ def table_view(
 ) -> None:
     """Keep the accepted state of every bundle as snapshots, and archive every record with its verdict."""
     mine = TableView(table, keep, publish_topic, accept_lost_head, compacts)
-    _log_to_stderr()
-    with only_job(JOB, [told.checkpoint, table]):
-        session = open_session(f"statechannel {JOB} {told.channel}", conf=told.conf)
-        try:
-            run(session, told, mine, threading.Event())
-        finally:
-            session.stop()
+    with job_session(JOB, told, table) as session:
+        run(session, told, mine, threading.Event())
 
 
 def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading.Event) -> None:
@@ -123,18 +114,6 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
 
     with measured(session, metrics, told.metrics_port):
         run_query(start, stop=stop, work=work, retries=told.retries, stop_timeout_s=told.stop_timeout_s)
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.dev.ConsoleRenderer(colors=False),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 app = job_app(table_view)

@@ -35,6 +35,7 @@ NOT_PURE = {
         "channel_publish.py",
         "channel_table.py",
         "gateway.py",
+        "job_session.py",
         "load_table.py",
         "load_views.py",
         "locks.py",
