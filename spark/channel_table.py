@@ -22,7 +22,7 @@ from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
 from spark.channel_joins import WholeLog
 from spark.channel_publish import Publish
-from spark.errors import NewerFormatError, TopicBrokenError
+from spark.errors import NewerFormatError, TableFormatError, TopicBrokenError
 from spark.needed import EVERYTHING
 from spark.plan import Place, Reading, Step, Why, go_on, place_fields, read_place
 from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
@@ -230,7 +230,12 @@ class ChannelTable:
     def _snapshot(self, base: Pointer | None) -> DataFrame | None:
         if base is None:
             return None
-        return self._session.read.schema(_STATE_TYPE).parquet(self._store.folder(base.sequence).uri)
+        folder = self._store.folder(base.sequence)
+        if not folder.exists():
+            raise TableFormatError(
+                self._store.root.uri, f"its pointer names the snapshot {base.sequence}, which is gone"
+            )
+        return self._session.read.schema(_STATE_TYPE).parquet(folder.uri)
 
     def _held(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that the fold goes on from."""

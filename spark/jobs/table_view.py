@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
-from spark.job_session import job_session
+from spark.job_session import job_session, refuse_foreign, say
 from spark.streaming import Streaming
 
 if TYPE_CHECKING:
@@ -84,18 +84,21 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
     topic = ChannelTopic(told.client, told.channel, told.kafka(), accept_lost_head=mine.accept_lost_head)
     root = mine.table.rstrip("/")
     publish = None if mine.publish_topic is None else to_topic(told.kafka(), mine.publish_topic)
+    store = SnapshotStore(f"{root}/view", mine.keep)
     table = ChannelTable(
         session,
         topic.log,
-        SnapshotStore(f"{root}/view", mine.keep),
+        store,
         Archive(f"{root}/archive"),
         whole_log=lambda ends: topic.whole(session, ends),
         check=topic.check,
         publish=publish,
         compacts=mine.compacts,
     )
+    refuse_foreign(root, JOB, "views")
     metrics = JobMetrics(JOB)
     figures = TableFigures(metrics.registry, topic.log.compaction_lag_ms // 4)
+    figures.begins(store.latest())
 
     def batch(frame: DataFrame, _: int) -> None:
         figures.took(table.process(raw_rows(frame)))
@@ -114,6 +117,14 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
 
     with measured(session, metrics, told.metrics_port):
         run_query(start, stop=stop, work=work, retries=told.retries, stop_timeout_s=told.stop_timeout_s)
+    newest = store.latest()
+    if newest is not None:
+        meta = newest.meta
+        ends = ", ".join(f"{number}: {place['position']}" for number, place in meta["partitions"].items())
+        say(
+            f"{JOB}: {figures.records} records read; snapshot {newest.sequence} has {meta['bundles']} bundles, "
+            f"next offsets {ends}, digest {meta['digest']}"
+        )
 
 
 app = job_app(table_view)
