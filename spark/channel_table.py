@@ -193,7 +193,7 @@ class ChannelTable:
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
             rest = self._untouched(base, steps, needed)
             whole = state if rest is None else state.unionByName(rest)
-            whole.coalesce(2).write.parquet(folder.uri)
+            whole.coalesce(2).write.parquet(folder.place)
             differences = self._differences(folded, steps)
             if self._publish is not None:
                 snapshot = self._snapshot(base)
@@ -230,7 +230,7 @@ class ChannelTable:
     def _snapshot(self, base: Pointer | None) -> DataFrame | None:
         if base is None:
             return None
-        return self._session.read.schema(_STATE_TYPE).parquet(self._store.folder(base.sequence).uri)
+        return self._session.read.schema(_STATE_TYPE).parquet(self._store.folder(base.sequence).pattern)
 
     def _held(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that the fold goes on from."""
