@@ -193,7 +193,7 @@ class ChannelTable:
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
             rest = self._untouched(base, steps, needed)
             whole = state if rest is None else state.unionByName(rest)
-            whole.coalesce(2).write.parquet(folder.uri)
+            whole.coalesce(2).write.parquet(folder.place)
             differences = self._differences(folded, steps)
             if self._publish is not None:
                 snapshot = self._snapshot(base)
@@ -235,7 +235,7 @@ class ChannelTable:
             raise TableFormatError(
                 self._store.root.uri, f"its pointer names the snapshot {base.sequence}, which is gone"
             )
-        return self._session.read.schema(_STATE_TYPE).parquet(folder.uri)
+        return self._session.read.schema(_STATE_TYPE).parquet(folder.pattern)
 
     def _held(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that the fold goes on from."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PLAIN_NAME = re.compile(r"(?![._])[A-Za-z0-9_.=+@-]+", re.ASCII)
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_.=+@/-]+", re.ASCII)
 _COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
 # Spark asks Kafka for little at a time, and waits for it each time.
@@ -65,9 +66,13 @@ def export_log(session: SparkSession, path: Path) -> Iterator[Log]:
 
 @contextmanager
 def _plain(path: Path) -> Iterator[Path]:
-    """A name of the file that Spark takes as it stands: it passes over hidden ones, and takes brackets for patterns."""
+    """A name of the file that Spark takes as it stands.
+
+    It passes over hidden ones, takes brackets for patterns, and unpacks what has a name like that of a packed file.
+    """
     whole = path.resolve()
-    if _PLAIN_NAME.fullmatch(whole.name) and _PLAIN_FOLDER.fullmatch(str(whole.parent)):
+    is_plain = _PLAIN_NAME.fullmatch(whole.name) and not whole.name.lower().endswith(_COMPRESSED)
+    if is_plain and _PLAIN_FOLDER.fullmatch(str(whole.parent)):
         yield whole
         return
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
@@ -168,6 +173,12 @@ def archive_log(session: SparkSession, folder: str, *, partitions: int | None = 
     elif partitions is not None:
         last = rows.groupBy("partition").agg(F.max("offset").alias("last")).collect()
         positions = dict.fromkeys(range(partitions), 0) | {row["partition"]: row["last"] + 1 for row in last}
+        if len(positions) > partitions:
+            raise SparkJobError(
+                f"{folder} holds records of partition {max(positions)}, but the channel is said to have {partitions}",
+                hint="Say how many partitions the channel has.",
+                exit_code=JobExitCode.TABLE_UNUSABLE,
+            )
     else:
         raise SparkJobError(
             f"{folder} does not say how many partitions the channel has: no view was published beside the archive",
@@ -192,4 +203,4 @@ def stored_rows(session: SparkSession, folder: str) -> DataFrame:
             hint="Name the folder that the job table-view writes to.",
             exit_code=JobExitCode.TABLE_UNUSABLE,
         )
-    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.uri)
+    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)

@@ -6,10 +6,12 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from spark import channel_table
 from spark.archive import Archive
+from spark.channel_publish import changes
 from spark.errors import NewerFormatError, TopicBrokenError
 from spark.plan import place_fields
 from spark.store import Pointer, SnapshotStore
@@ -286,3 +288,54 @@ class TestColdStart:
         assert told["differences"] == [one._asdict() for one in both.pure.differences]
         assert told["differences_count"] == 1
         assert None not in both.pure.verdicts().values()
+
+
+@pytest.mark.xfail(
+    strict=True, reason="every batch with a gap reads all that lies before it again, though nobody can vouch for it"
+)
+def test_a_backlog_that_was_compacted_is_not_read_again_with_each_batch(session: SparkSession, tmp_path: Path) -> None:
+    read: list[int] = []
+
+    class Counting(LogTopic):
+        def whole(self, ends: Any) -> Any:
+            read.extend(ends.values())
+            return super().whole(ends)
+
+    topic = Counting(session, 1)
+    topic.records = [RecordRead(Topic.CHANNEL, 0, 2 * n + 1, n, b"t/ns", b"junk") for n in range(40)]
+    table = table_on(topic, tmp_path, wall_ms=lambda: 10 * LAG_MS)
+    for piece in pieces(topic.records, [10, 20, 30]):
+        table.process(frame_of(session, piece))
+    assert sum(read) <= 80, "a log of 80 offsets"
+
+
+def _proposal(key: str, offset: int, identity: str, version: int, base: str | None, **more: Any) -> RecordRead:
+    fields = {"format": 1, "kind": "proposal", "id": identity, "covers": offset - 1, "version": version, "base": base}
+    value = orjson.dumps(fields | {"by": {"broker": "b", "incarnation": "i"}} | more)
+    return RecordRead(Topic.CHANNEL, 0, offset, 1_000 + offset, key.encode(), value)
+
+
+@pytest.mark.xfail(strict=True, reason="what was published ahead of a pointer that never moved is not taken back")
+def test_the_topic_of_changes_ends_with_the_view_after_a_crash(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed behind the publishing, and the checkpoint lost: the next batch is another one."""
+    told: dict[bytes, bytes | None] = {}
+
+    def publish(now: Any, before: Any, sequence: int) -> None:
+        told.update({bytes(row["key"]): row["value"] for row in changes(now, before, sequence).collect()})
+
+    bundle = "0x00000000_0xffffffff"
+    log = [
+        _proposal("t/ns", 0, "a", 1, None, state="Active", children=[bundle]),
+        _proposal("t/ns", 1, "b", 2, "a", state="Deleted"),
+    ]
+    topic = LogTopic(session, 1)
+    topic.records = log
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotStore, "publish", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            table_on(topic, tmp_path, publish=publish).process(frame_of(session, log[:1]))
+    table_on(topic, tmp_path, publish=publish).process(frame_of(session, log))
+    assert archived(tmp_path)[1]["verdict"] == "accepted"
+    assert {key for key, value in told.items() if value is not None} == {b"t/ns"}

@@ -105,6 +105,8 @@ def test_an_archive_alone_does_not_say_how_many_partitions_there_are(session: An
         archive_log(session, alone)
     with pytest.raises(SparkJobError, match="holds no archive"):
         archive_log(session, str(tmp_path / "view"))
+    with pytest.raises(SparkJobError, match="records of partition"):
+        archive_log(session, alone, partitions=topic.partitions - 1)
     found = run(session, lambda: nullcontext(archive_log(session, alone, partitions=topic.partitions)), Wanted(WANTS))
     ends = {number: found["end_offsets"][str(number)] for number in range(topic.partitions)}
     path = tmp_path / "log.jsonl"
