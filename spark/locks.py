@@ -1,8 +1,8 @@
 """One job at a time on a checkpoint, and on a table: the kernel's lock on a file beside the folder.
 
 The lock goes when the process does, however it ends. It holds between processes of one machine, or of several that
-share the folder by a file system that locks. Elsewhere (object stores) a table is still safe, because its pointer is
-moved only from where the writer found it (`spark.store`); the second writer then fails at its first batch.
+share the folder by a file system that locks. Elsewhere (object stores) the second writer fails when it publishes, because
+the pointer is moved only from where its writer found it (`spark.store`), but may have written where the first one did.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
     # Imported late: help must not wait for Spark.
     from spark.archive import Archive  # noqa: PLC0415
     from spark.channel_log import ChannelTopic, raw_rows  # noqa: PLC0415
-    from spark.channel_publish import to_topic  # noqa: PLC0415
+    from spark.channel_publish import Changes, to_topic  # noqa: PLC0415
     from spark.channel_table import ChannelTable  # noqa: PLC0415
     from spark.metrics import JobMetrics, measured  # noqa: PLC0415
     from spark.running import Work, run_query  # noqa: PLC0415
@@ -83,8 +83,10 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
 
     topic = ChannelTopic(told.client, told.channel, told.kafka(), accept_lost_head=mine.accept_lost_head)
     root = mine.table.rstrip("/")
-    publish = None if mine.publish_topic is None else to_topic(told.kafka(), mine.publish_topic)
     store = SnapshotStore(f"{root}/view", mine.keep)
+    changes = None
+    if mine.publish_topic is not None:
+        changes = Changes(store, mine.publish_topic, to_topic(told.kafka(), mine.publish_topic))
     table = ChannelTable(
         session,
         topic.log,
@@ -92,7 +94,7 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
         Archive(f"{root}/archive"),
         whole_log=lambda ends: topic.whole(session, ends),
         check=topic.check,
-        publish=publish,
+        changes=changes,
         compacts=mine.compacts,
     )
     refuse_foreign(root, JOB, "views")
