@@ -168,6 +168,9 @@ class TableView(Generic[Report]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, broker: str) -> bool:
+        return broker in self._entries
+
     def reopened(self) -> None:
         """The topic is read from its beginning (again): offsets start over."""
         self._entries.clear()

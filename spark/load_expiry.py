@@ -1,8 +1,9 @@
 """When the job buries a report that nobody renews. Pure: the rules are `loaddata.expiry`'s, here are its ages and its moments.
 
-Ages are those of a clock that only runs (`time.monotonic` in the driver), from when the job heard the report. What lay in the
-topic before is as old as the log's own clock proves: log time against log time, never a machine's wall clock. Log time is asked
-once, when the job has read up to the end: a Kafka broker whose clock jumps later makes nobody older.
+Ages are those of a clock that only runs (`time.monotonic` in the driver), from when the job heard the broker last: by any
+record that decodes, also one that its view dropped or found late. What lay in the topic before is as old as the log's own
+clock proves: log time against log time, never a machine's wall clock. Log time is asked once, when the job has read up to the
+end: a Kafka broker whose clock jumps later makes nobody older.
 
 Judged is *as of* a moment at which the end of the topic was asked for, once everything before that end has been read. So what
 waits in the topic always counts, and a job that lags behind judges nobody.
@@ -90,7 +91,7 @@ class TopicExpiry:
         """What is held after a batch.
 
         Args:
-            held: Newest report of each broker.
+            held: Last sign of life of each broker whose report is held.
             now_s: Monotonic time at which the batch began: what it holds was written before.
         """
         born: dict[str, _Born] = {}

@@ -17,6 +17,7 @@ from loaddata.bundle_load import BundleStats, MessageAverage
 from loaddata.figures import wall_ms
 from loaddata.report_record import (
     BrokerLoadReport,
+    Junk,
     Kind,
     TopBundlesReport,
     Undecodable,
@@ -25,6 +26,7 @@ from loaddata.report_record import (
 )
 from loaddata.tombstone import parse_tombstone
 from loaddata.usage import ResourceUsage
+from statechannel.core.codec import is_broker_id
 
 DECODE: Mapping[Kind, Callable[[bytes | None, bytes], BrokerLoadReport | TopBundlesReport | Undecodable]] = {
     Kind.BROKER_LOAD: decode_broker_load,
@@ -86,8 +88,9 @@ REST = pa.schema(
 ROW: Final = pa.schema([*PLACE, *TIME, *REPORT, *REST])
 """A decoded record.
 
-`kind` is that of its topic. `broker` is who reports, or whom a tombstone names. `tombstone` marks nulls. `reason` is empty for
-a report, else why the record is none. `raw` holds the value of what could not be decoded. `dt` is the UTC date of `log_time`.
+`kind` is that of its topic. `broker` is who reports, or whom a tombstone names. `tombstone` marks nulls. `reason` is empty
+for a report and for a null, else why the record is neither. `raw` holds the value of what could not be decoded. `dt` is the
+UTC date of `log_time`.
 """
 
 
@@ -129,7 +132,11 @@ def row_of(record: SourceRow, kind: Kind) -> dict[str, Any]:
     }
     if record.value is None:
         if parse_tombstone(plain_headers(record.headers), record.offset) is not None:
-            row["broker"] = (record.key or b"").decode("ascii", errors="replace")
+            name = (record.key or b"").decode("ascii", errors="replace")
+            # A key may be as long as a record: what cannot be a broker is told apart before it reaches the driver.
+            row |= (
+                {"broker": name} if is_broker_id(name) else {"reason": str(Junk.KEY), "why": "the key is no broker id"}
+            )
         return row
     found = DECODE[kind](record.key, record.value)
     if isinstance(found, Undecodable):

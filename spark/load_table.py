@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows
 
 from loaddata.report_record import Kind
-from loaddata.tombstone import Tombstone
+from loaddata.tombstone import DEADLINE, LAST_OFFSET, REASON, Tombstone
 from spark.archive import Archive
 from spark.errors import TableChangedError
 from spark.load_fold import FOLD_COLUMNS, Judged
@@ -41,6 +41,7 @@ _RESTORED = [name for name in FOLD_COLUMNS if name in VIEW_COLUMNS[Kind.BROKER_L
 _PLACE = pa.schema([("kind", pa.string()), ("offset", pa.int64())])
 _JUDGED = pa.schema([*_PLACE, ("fate", pa.string()), ("reason", pa.string())])
 _ORDER = ("kind", "offset")
+_TOMBSTONE_HEADERS = (REASON, LAST_OFFSET, DEADLINE)
 _TOMBSTONES = "key binary, headers array<struct<key: string, value: binary>>"
 
 
@@ -68,8 +69,11 @@ def rows_of(records: DataFrame, kinds: Mapping[str, Kind], positions: Mapping[st
 
 
 def fold_rows(rows: DataFrame) -> list[dict[str, Any]]:
-    """What the fold needs of each row, in this process: no figures."""
-    found: list[dict[str, Any]] = rows.select(*FOLD_COLUMNS).toArrow().to_pylist()
+    """What the fold needs of each row, in this process: no figures, and nothing that may be as long as a record."""
+    # A null whose broker is named has each of the three once, and short: what lies behind them was not looked at either.
+    named = F.slice(F.filter("headers", lambda one: one["key"].isin(*_TOMBSTONE_HEADERS)), 1, len(_TOMBSTONE_HEADERS))
+    headers = F.when(F.col("tombstone") & F.col("broker").isNotNull(), named)
+    found: list[dict[str, Any]] = rows.withColumn("headers", headers).select(*FOLD_COLUMNS).toArrow().to_pylist()
     return found
 
 

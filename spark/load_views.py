@@ -138,7 +138,13 @@ class LoadViews:
             else:
                 _log.warning("%s: offsets %d to %d were deleted unread", topic, known["position"], bounds[kind].low)
             rows = self.table.restored(self._base, kind)
-            self.fold.restore(kind, rows, position=known["position"], log_clock_ms=known["log_clock_ms"])
+            self.fold.restore(
+                kind,
+                rows,
+                position=known["position"],
+                log_clock_ms=known["log_clock_ms"],
+                heard=known.get("heard", {}),  # tables of an earlier version have none
+            )
 
     def _differs(self, kind: Kind, known: Mapping[str, Any], bounds: Bounds) -> str:
         topic = self._asker.names[kind]
@@ -261,6 +267,7 @@ class LoadViews:
                 "position": fold.position,
                 "log_clock_ms": fold.log_clock_ms,
                 "brokers": len(fold.view),
+                "heard": {name: list(one) for name, one in fold.heard_since().items()},
                 "suspects": suspects[str(kind)],
             }
         return {"job": JOB, "channel": self.options.channel, "written_at_ms": self._now_ms(), "topics": topics}

@@ -1,5 +1,6 @@
 """load-views on batch frames: what is written is whole and there once, whatever happens between two writes."""
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,15 +12,18 @@ import pytest
 from loaddata.expiry import ExpiryRules
 from loaddata.report_record import Kind
 from loaddata.table_view import LoadRecord, ViewRules
+from loaddata.tombstone import Tombstone
+from spark import load_views
 from spark.errors import JobExitCode, TableChangedError, TableFormatError
 from spark.load_options import LoadViewsOptions
+from spark.load_table import fold_rows, rows_of
 from spark.load_topics import TopicBrokenError
 from spark.load_views import LoadViews
 from spark.store import Folder
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_bounds import Bounds
 from tests.support.load_reports import NOW_MS, null, record
-from tests.support.load_rows import SOURCE, TOPICS, source_row, top_record
+from tests.support.load_rows import KINDS, SOURCE, TOPICS, source_row, top_record
 
 DAY_MS = 86_400_000
 NEVER = ClientSettings("127.0.0.1:1")
@@ -285,7 +289,6 @@ def test_a_compaction_that_was_cut_off_and_a_start_without_a_record(world, monke
     assert world.history() == [*before, *new]
 
 
-@pytest.mark.xfail(strict=True, reason="a report that is dropped for its clock does not count as a sign of life")
 def test_brokers_that_report_are_alive_whatever_the_clock_of_kafka(world) -> None:
     """A Kafka broker whose clock is two days ahead leads: every report looks as if written by a broken clock."""
     world.take(record("b1", offset=0))
@@ -293,6 +296,76 @@ def test_brokers_that_report_are_alive_whatever_the_clock_of_kafka(world) -> Non
         world.now_s += 5.0
         world.take(record("b1", offset=n, seq=n + 1, timestamp_ms=NOW_MS + 2 * DAY_MS, written_at_ms=NOW_MS))
     assert world.job.expiry[Kind.BROKER_LOAD].suspects == []
+
+
+def test_who_was_heard_last_outlives_a_restart(world) -> None:
+    """The clock of b1 is broken: its reports are dropped, and b2 shows how old the one is that is held."""
+    world.take(record("b1", offset=0))
+    at_ms = NOW_MS + 200_000
+    world.take(
+        record("b2", offset=1, timestamp_ms=at_ms, written_at_ms=at_ms),
+        record("b1", offset=2, seq=2, timestamp_ms=at_ms, written_at_ms=at_ms + 2 * DAY_MS),
+        record("b2", offset=3, seq=2, timestamp_ms=at_ms, written_at_ms=at_ms),
+    )
+    world.started()
+    world.now_s += 5.0
+    world.take()
+    assert world.job.expiry[Kind.BROKER_LOAD].suspects == []
+    assert world.view() == {"b1": 0, "b2": 3}
+    later_ms = at_ms + 101_000
+    junk = LoadRecord(b"b1", b"{}", (), 4, later_ms)
+    world.take(junk, record("b2", offset=5, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
+    world.started()
+    world.now_s += 5.0
+    world.take()
+    assert world.job.expiry[Kind.BROKER_LOAD].suspects == ["b1"], "junk is no sign of life"
+
+
+def test_a_tombstone_names_the_last_sign_of_life(world, monkeypatch) -> None:
+    buried: list[dict[str, Tombstone]] = []
+    monkeypatch.setattr(load_views, "bury", lambda _session, _topic, tombstones, _options: buried.append(tombstones))
+    world.started(tombstones=True)
+    world.take(record("b1", offset=0, seq=2), record("b1", offset=1, seq=1))
+    for _ in range(25):
+        world.now_s += 5.0
+        world.take()
+    assert [(one["b1"].reason, one["b1"].last_offset) for one in buried] == [("expired", 1)]
+    assert world.view() == {"b1": 0}
+    world.take(null("b1", 2, buried[0]["b1"].last_offset))
+    assert world.view() == {}
+
+
+def test_nothing_as_long_as_a_record_reaches_the_driver(world) -> None:
+    long = b"x" * 300_000
+    headers = (*Tombstone("expired", 0, NOW_MS).headers(), ("large", long))
+    twice = (("reason", long), *headers)
+    behind = (*headers, *[("n", b"")] * 40, ("reason", long))
+    loads = [
+        record("b1", offset=0)._replace(headers=headers),
+        LoadRecord(long, b"{", headers, 1, NOW_MS),
+        LoadRecord(long, record("b2").value, headers, 2, NOW_MS),
+        LoadRecord(long, None, headers, 3, NOW_MS),
+        LoadRecord(long, None, (("large", long),), 4, NOW_MS),
+        LoadRecord(b"b1", None, twice, 5, NOW_MS),
+        LoadRecord(b"b1", None, behind, 6, NOW_MS),
+    ]
+    sent = fold_rows(rows_of(world.frame(loads, []), KINDS, dict.fromkeys(KINDS, 0)))
+    assert len(pickle.dumps(sent)) < 5_000
+    world.take(*loads)
+    fates = [(row[2], row[3]) for row in world.history()]
+    assert fates == [
+        ("taken", ""),
+        ("dropped", "not-json"),
+        ("dropped", "key"),
+        ("dropped", "key"),
+        ("dropped", "bare-null"),
+        ("dropped", "bare-null"),
+        ("honoured", ""),
+    ]
+    kept = duckdb.sql(
+        f"select sum(octet_length(key)), sum(len(headers)) from read_parquet('{world.folder}/table/history/*/*/*.parquet')"
+    ).fetchall()
+    assert kept == [(4 * len(long) + 3 * len(b"b1"), 4 * 4 + 1 + 5 + 45)], "the history has them whole"
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "x[1]", "50%20", "a#b"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from loaddata.report_record import Kind
 from loaddata.table_view import Arrival, LoadRecord, TableView, ViewRules
-from spark.load_fold import LoadFold
+from spark.load_fold import Holding, Life, LoadFold
 from tests.support.load_reports import DECODE, NOW_MS, null, record
 from tests.support.load_rows import rows, top_record
 
@@ -49,6 +49,68 @@ def test_junk_is_marked_and_passed() -> None:
     assert fold.topics[KIND].position == 2
     assert fold.topics[KIND].log_clock_ms == NOW_MS, "a time that no writer agrees with does not move the log's clock"
     assert fold.counts()[KIND] == {"dropped": 2, "dropped: not-json": 1, "dropped: clock": 1}
+
+
+def test_a_null_with_a_key_that_is_no_broker_takes_nothing_away() -> None:
+    fold = LoadFold(RULES)
+    told = fates(
+        fold, record("b1", offset=0), null("b" * 129, 1, 0), null("b" * 10**6, 2, 0), null("b" * 10**6, 3, None)
+    )
+    assert told[1:] == [("dropped", "key"), ("dropped", "key"), ("dropped", "bare-null")]
+    assert fold.winners() == [("broker-load", 0)]
+
+
+DAY_MS = 86_400_000
+
+
+def test_what_decodes_is_a_sign_of_life_whatever_its_fate() -> None:
+    size = len(record("b1").value or b"")
+    fold = LoadFold(ViewRules(ttl_s=100.0, held_bytes=2 * size))
+    fates(fold, record("b1", offset=0, seq=2), record("b2", offset=1))
+    at_ms = NOW_MS + 50_000
+    told = fates(
+        fold,
+        record("b1", offset=2, seq=1, timestamp_ms=at_ms),
+        record("b2", offset=3, seq=2, timestamp_ms=at_ms, owned_as_of={n: n for n in range(100)}),
+        record("b3", offset=4, timestamp_ms=at_ms),
+    )
+    assert told == [("late", ""), ("dropped", "no-room"), ("dropped", "no-room")]
+    one = fold.topics[KIND]
+    assert one.held() == {"b1": Holding(2, 0.0), "b2": Holding(3, 0.0)}
+    assert sorted(fold.winners()) == [("broker-load", 0), ("broker-load", 1)]
+    later_ms = NOW_MS + 70_000
+    fates(fold, LoadRecord(b"b1", b"{", (), 5, later_ms), LoadRecord(b"b2", record("b1").value, (), 6, later_ms))
+    assert one.held() == {"b1": Holding(2, 20.0), "b2": Holding(3, 20.0)}, "junk is none"
+    fates(fold, null("b1", 7, 0))
+    assert one.held().keys() == one.heard_since().keys() == {"b2"}
+
+
+def test_who_is_dropped_for_the_clock_is_as_old_as_the_next_time_that_is_agreed_on() -> None:
+    for wrong_ms in (2 * DAY_MS, -2 * DAY_MS):
+        fold = LoadFold(RULES)
+        fates(fold, record("b1", offset=0), record("b1", offset=1, seq=2, timestamp_ms=NOW_MS + wrong_ms))
+        one = fold.topics[KIND]
+        assert one.held() == {"b1": Holding(1, 0.0)}
+        restored = LoadFold(RULES)
+        heard = {name: list(life) for name, life in one.heard_since().items()}
+        assert heard == {"b1": [1, None]}
+        known = rows([record("b1", offset=0)])
+        restored.restore(KIND, known, position=one.position, log_clock_ms=one.log_clock_ms, heard=heard)
+        for each in (fold, restored):
+            for offset, after_s in ((2, 500), (3, 520)):
+                at_ms = NOW_MS + after_s * 1_000
+                fates(each, record("b2", offset=offset, seq=offset, timestamp_ms=at_ms, written_at_ms=at_ms))
+            assert each.topics[KIND].held() == {"b1": Holding(1, 20.0), "b2": Holding(3, 0.0)}
+            assert each.topics[KIND].heard_since() == {"b1": Life(1, NOW_MS + 500_000)}
+
+
+def test_signs_of_life_of_those_who_are_not_held_are_not_kept() -> None:
+    fold = LoadFold(ViewRules(ttl_s=100.0, brokers_max=2))
+    for n in range(50):
+        at_ms = NOW_MS + n * 200_000  # each is outdated when the next one comes, and makes room
+        fates(fold, record(f"b{n}", offset=n, timestamp_ms=at_ms, written_at_ms=at_ms))
+        fates(fold, record(f"x{n}", offset=n, timestamp_ms=NOW_MS + 2 * DAY_MS))
+    assert len(fold.topics[KIND]._lives) <= 2
 
 
 def test_what_was_taken_in_before_is_left_out() -> None:
@@ -105,11 +167,13 @@ def logs(draw: st.DrawFn) -> list[LoadRecord]:
         offset += draw(st.sampled_from([1, 1, 1, 4]))
         now_ms += draw(st.sampled_from([0, 1_000, 30_000, 120_000]))
         broker = draw(st.sampled_from(BROKERS))
-        what = draw(st.sampled_from(["report"] * 5 + ["null", "bare", "junk", "other key"]))
+        what = draw(st.sampled_from(["report"] * 5 + ["clock", "null", "bare", "junk", "other key"]))
         if what == "report":
             seq = draw(st.integers(1, 6))
             incarnation = f"{broker}-{draw(st.integers(1, 2))}"
             one = record(broker, offset, seq, now_ms, incarnation=incarnation, written_at_ms=now_ms)
+        elif what == "clock":
+            one = record(broker, offset, draw(st.integers(1, 6)), now_ms, written_at_ms=now_ms + 2 * DAY_MS)
         elif what in ("null", "bare"):
             one = null(broker, offset, max(0, offset - draw(st.integers(0, 9))) if what == "null" else None)
         else:
@@ -136,7 +200,7 @@ def dumb_winners(records: list[LoadRecord], ttl_s: float) -> set[int]:
             named = dict(one.headers).get("last-offset")
             if named is not None and int(named) < one.offset and key in held and int(named) >= held[key][0]:
                 del held[key]
-        elif hasattr(found, "header"):
+        elif hasattr(found, "header") and abs(found.header.written_at_ms - one.timestamp_ms) <= DAY_MS:
             before = held.get(key)
             fresh = before is not None and one.timestamp_ms - before[3] <= ttl_s * 1_000
             if fresh and before and before[1] == found.header.incarnation and before[2] >= found.header.seq:
@@ -162,8 +226,10 @@ def test_winners_are_those_of_the_brokers_and_of_a_dumb_twin(
             before, fold = fold, LoadFold(RULES)
             known = [{name: taken[offset][name] for name in KEPT} for _, offset in before.winners()]
             was = before.topics[KIND]
-            fold.restore(KIND, known, position=was.position, log_clock_ms=was.log_clock_ms)
+            heard = {name: list(life) for name, life in was.heard_since().items()}
+            fold.restore(KIND, known, position=was.position, log_clock_ms=was.log_clock_ms, heard=heard)
             assert fold.winners() == before.winners()
+            assert fold.topics[KIND].held() == was.held()
         listed = rows(portion)
         fold.fold([*taken.values(), *listed])  # a batch that repeats what was taken in before
         taken |= {row["offset"]: row for row in listed}
@@ -172,3 +238,9 @@ def test_winners_are_those_of_the_brokers_and_of_a_dumb_twin(
     assert mine == {one.offset for one in view.held(now_s).values()}
     assert mine == dumb_winners(records, RULES.ttl_s)
     assert mine == {offset for _, offset in at_once.winners()}
+    assert fold.topics[KIND].held() == at_once.topics[KIND].held()
+    decoded = [(one.key or b"", one.offset) for one in records if hasattr(DECODE(one), "header")]
+    newest = {key.decode(): offset for key, offset in decoded}
+    heard_of = {name: one.offset for name, one in fold.topics[KIND].held().items()}
+    assert heard_of == {name: newest[name] for name in heard_of}
+    assert {one.header.broker for one in (DECODE(each) for each in records if each.offset in mine)} == set(heard_of)
