@@ -49,6 +49,7 @@ class Place:
         mark: See `Mark`.
         stop: Where a newer format stopped the reading.
         read_to: Offset behind the last reading of the whole log; 0: there was none, or nobody wrote it down.
+        passed: A gap was passed over since that reading.
     """
 
     position: int = 0
@@ -59,6 +60,7 @@ class Place:
     mark: Mark | None = None
     stop: Stop | None = None
     read_to: int = 0
+    passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def _reads_again(place: Place, seen: Seen, oldest_kept_ms: int, log_end: int) ->
         return True
     at_end = seen.last + 1 >= log_end
     if seen.gap_end < 0:
-        return at_end and old  # nobody writes there any more; where somebody does, every batch is at the end
+        # Only where the view lacks more than the tail, or nobody writes any more: of a live log every batch is at the end.
+        return at_end and (old or place.passed)
     return at_end or seen.stop is not None or seen.last + 1 >= 2 * place.read_to
 
 
@@ -184,6 +187,7 @@ def go_on(partitions: int, partition: int, place: Place, seen: Seen) -> Step:
         mark=mark,
         word=word,
         stop=stop,
+        passed=place.passed or seen.gap_end >= 0,
     )
     keeps = place.reading is Reading.JOINING
     plan = Plan(partitions, place.position, facts=Facts(stop=stop), keeps=keeps)
@@ -258,6 +262,7 @@ def join(partitions: int, partition: int, place: Place, seen: Seen, whole: Whole
         word=marked(place, seen)[1],
         stop=facts.stop,
         read_to=position,
+        passed=False,
     )
     plan = Plan(partitions, place.position, joins=True, facts=facts, switch=switch)
     return Step(plan, after, why, _missing(partition, place, whole.seen, None if facts.tentative else strict_from))
@@ -274,6 +279,7 @@ def place_fields(place: Place) -> dict[str, Any]:
         "cold_start": None if place.mark is None else place.mark._asdict(),
         "stopped": None if place.stop is None else place.stop._asdict(),
         "read_to": place.read_to,
+        "passed": place.passed,
     }
 
 
@@ -288,5 +294,6 @@ def read_place(fields: dict[str, Any]) -> Place:
         word=fields["word"],
         mark=None if mark is None else Mark(**mark),
         stop=None if stop is None else Stop(**stop),
-        read_to=fields.get("read_to", 0),  # older pointers lack it
+        read_to=fields.get("read_to", 0),  # older pointers lack both
+        passed=fields.get("passed", False),
     )

@@ -94,6 +94,16 @@ class TestWhyJoin:
         kept_ms = found.newest_ms if old else found.newest_ms - 1
         assert why_join(READ_TO_10, found, oldest_kept_ms=kept_ms, log_end=log_end) == why
 
+    def test_a_gap_that_was_passed_over_is_read_at_the_end_once(self) -> None:
+        passed = go_on(1, 0, READ_TO_10, seen(12, 15, gap_end=12)).place
+        assert passed.passed
+        assert why_join(passed, seen(16, 18), log_end=90) is None
+        assert why_join(passed, seen(16, 18), log_end=19) is Why.AGAIN
+        whole = Whole(seen(2, 18, gap_end=12), newest_old=18)
+        again = join(1, 0, passed, seen(16, 18), whole, Why.AGAIN).place
+        assert (again.reading, again.passed) == (Reading.JOINING, False)
+        assert why_join(again, seen(19, 20), log_end=21) is None
+
     def test_a_place_of_an_older_pointer_is_read_once(self) -> None:
         assert why_join(JOINING, seen(12, 13, gap_end=12)) is Why.GAP
 
@@ -274,7 +284,7 @@ class TestColdStart:
 
 @pytest.mark.parametrize(
     "place",
-    [Place(), Place(7, 8, Reading.JOINING, 3, 5, Mark(4, 2), Stop(7, 2), 6)],
+    [Place(), Place(7, 8, Reading.JOINING, 3, 5, Mark(4, 2), Stop(7, 2), 6, True)],
     ids=["first", "all"],
 )
 def test_a_place_as_json_and_back(place: Place) -> None:
@@ -283,5 +293,5 @@ def test_a_place_as_json_and_back(place: Place) -> None:
 
 def test_a_place_of_an_older_pointer() -> None:
     fields = place_fields(replace(JOINING, read_to=10))
-    del fields["read_to"]
+    del fields["read_to"], fields["passed"]
     assert read_place(fields) == JOINING
