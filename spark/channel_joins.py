@@ -8,14 +8,28 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from spark.plan import Place, Step, Whole, Why, join, why_join
+from spark.plan import UNKNOWN_END, Place, Step, Whole, Why, join, why_join
 from spark.survey import Survey, newest_old, not_below, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Older = Callable[[Mapping[int, int]], "DataFrame"]
-"""Reads partitions from their beginning to these offsets, exclusive; with the unit of the fold beside each row."""
+    from statechannel.kafka.topic_bounds import Bounds
+
+Older = Callable[[Mapping[int, int], Mapping[int, int]], "DataFrame"]
+"""Reads partitions up to the first offsets, exclusive, from the second ones on or else from their beginning; with the unit of
+the fold beside each row."""
+
+
+class Began(NamedTuple):
+    """How things were when a batch began.
+
+    Attributes:
+        bounds: Of the partitions, as far as they are known.
+    """
+
+    ms: int
+    bounds: Mapping[int, Bounds]
 
 
 class Joins(NamedTuple):
@@ -47,33 +61,47 @@ class WholeLog:
         self._older = older
         self._wall_ms = wall_ms
 
-    def settle(self, places: Mapping[int, Place], rows: DataFrame, found: Survey, begun_ms: int) -> Joins:
-        """Read what lies before the batch in the partitions that do not go on, and say how they are read.
-
-        Args:
-            begun_ms: When the batch began.
-        """
-        joins = self._joining(places, found, begun_ms)
+    def settle(self, places: Mapping[int, Place], rows: DataFrame, found: Survey, began: Began) -> Joins:
+        """Read what lies before the batch in the partitions that do not go on, and say how they are read."""
+        joins = {*self._joining(places, found, began)}
+        joins |= self._lacking({n: one for n, one in places.items() if n not in joins}, found, began)
         if not joins:
             return Joins(rows, found, {})
         asked = {number: places[number] for number in joins}
         # Only that: what the batch holds may have been cleaned away by now, and is archived all the same.
-        older = self._older({number: found.seen[number].first for number in joins})
+        older = self._older({number: found.seen[number].first for number in joins}, {})
         older = older.persist(StorageLevel.MEMORY_AND_DISK)
         log = older.unionByName(rows.where(F.col("partition").isin(list(joins))))
         # Records that only the batch lacks are no gap: a table may be older than its checkpoint.
         new = not_below({number: place.position for number, place in asked.items()})
         again = survey(log.where(new), {number: place.position for number, place in asked.items()})
         found = Survey({**found.seen, **again.seen}, {**found.needed, **again.needed})
-        steps = self._steps(places, log, found, self._joining(places, found, begun_ms), begun_ms)
+        steps = self._steps(places, log, found, self._joining(places, found, began), began.ms)
         joining = [str(number) for number, step in steps.items() if step.plan.joins]
         wanted = older.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
         return Joins(rows.unionByName(wanted), found, steps, older)
 
-    def _joining(self, places: Mapping[int, Place], found: Survey, begun_ms: int) -> dict[int, Why]:
-        kept_ms = begun_ms - self._lag_ms
-        reasons = ((n, why_join(places[n], seen, oldest_kept_ms=kept_ms)) for n, seen in found.seen.items())
+    def _joining(self, places: Mapping[int, Place], found: Survey, began: Began) -> dict[int, Why]:
+        kept_ms = began.ms - self._lag_ms
+        ends = {number: bounds.high for number, bounds in began.bounds.items()}
+        reasons = (
+            (n, why_join(places[n], seen, oldest_kept_ms=kept_ms, log_end=ends.get(n, UNKNOWN_END)))
+            for n, seen in found.seen.items()
+        )
         return {number: why for number, why in reasons if why is not None}
+
+    def _lacking(self, places: Mapping[int, Place], found: Survey, began: Began) -> set[int]:
+        """Of the partitions that are taken with a gap before the batch, those where Kafka has what the batch lacks."""
+        starts, ends = {}, {}
+        for number, seen in found.seen.items():
+            if number not in places or number not in began.bounds:
+                continue
+            start = max(places[number].position, began.bounds[number].low)
+            if start < seen.first:
+                starts[number], ends[number] = start, seen.first
+        if not ends:
+            return set()
+        return {row["partition"] for row in self._older(ends, starts).select("partition").distinct().collect()}
 
     def _steps(
         self, places: Mapping[int, Place], log: DataFrame, found: Survey, joins: Mapping[int, Why], begun_ms: int

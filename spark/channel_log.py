@@ -12,7 +12,7 @@ from spark.channel_table import ChannelLog
 from spark.errors import TopicBrokenError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.topic_bounds import BoundsAsker
+from statechannel.kafka.topic_bounds import Bounds, BoundsAsker
 from statechannel.kafka.topics import TopicAdmin
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class ChannelTopic:
             )
         return ChannelLog(self.name, found.topic_id, found.partitions, int(found.settings.get(_LAG, "0")))
 
-    def check(self, positions: Mapping[int, int]) -> None:
-        """See that the topic is the one that was opened, and has all that is still to be read.
+    def check(self, positions: Mapping[int, int]) -> dict[int, Bounds]:
+        """See that the topic is the one that was opened, and has all that is still to be read; where it begins and ends.
 
         Args:
             positions: Next offset of each partition.
@@ -79,7 +79,9 @@ class ChannelTopic:
                 f"the topic {self.name} was re-created (id {now.topic_id}, was {self.log.topic_id}) or has other partitions",
                 hint="What was read stays as it is. Start the job with other folders for table and checkpoint.",
             )
-        for (_, number), bounds in self._bounds.ask((self.name, partition) for partition in positions).items():
+        asked = self._bounds.ask((self.name, partition) for partition in positions)
+        found = {number: bounds for (_, number), bounds in asked.items()}
+        for number, bounds in found.items():
             position = positions[number]
             if bounds.high < position:
                 raise TopicBrokenError(
@@ -93,6 +95,7 @@ class ChannelTopic:
                     hint="The channel's topic must be compacted and never trimmed. --accept-lost-head joins behind them, and "
                     "the archive marks them as missing.",
                 )
+        return found
 
     def first(self, positions: Mapping[int, int]) -> str:
         """Where a query without a checkpoint begins, for `startingOffsets`."""
@@ -101,12 +104,12 @@ class ChannelTopic:
         places = {str(number): position or _EARLIEST for number, position in positions.items()}
         return orjson.dumps({self.name: places}).decode()
 
-    def whole(self, session: SparkSession, ends: Mapping[int, int]) -> DataFrame:
-        """Partitions from their beginning to these offsets, exclusive."""
+    def whole(self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
+        """Partitions up to these offsets, exclusive; from their beginning where no start is told."""
         reader = session.read.format("kafka").options(**self._kafka)
         reader = reader.option("assign", orjson.dumps({self.name: sorted(ends)}).decode())
-        starts = {self.name: dict.fromkeys(map(str, ends), _EARLIEST)}
-        reader = reader.option("startingOffsets", orjson.dumps(starts).decode())
+        since = {self.name: {str(number): starts.get(number, _EARLIEST) for number in ends}}
+        reader = reader.option("startingOffsets", orjson.dumps(since).decode())
         until = {self.name: {str(number): end for number, end in ends.items()}}
         reader = reader.option("endingOffsets", orjson.dumps(until).decode())
         return raw_rows(reader.option("includeHeaders", "true").load())

@@ -20,9 +20,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
-from spark.channel_joins import WholeLog
+from spark.channel_joins import Began, WholeLog
 from spark.channel_publish import Changes
 from spark.errors import NewerFormatError, TableFormatError, TopicBrokenError
+from spark.incomplete import incomplete
 from spark.needed import EVERYTHING
 from spark.plan import Place, Reading, Step, Why, go_on, place_fields, read_place
 from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
@@ -31,6 +32,8 @@ from spark.survey import GROUP, Survey, not_below, survey
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from statechannel.kafka.topic_bounds import Bounds
 
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +78,8 @@ class ChannelTable:
     """View and archive of one channel.
 
     Args:
-        whole_log: Reads partitions from their beginning to these offsets (exclusive).
+        whole_log: Reads partitions up to the first offsets (exclusive), from the second ones on or else from their beginning.
+        check: Sees that the topic can still be read from these positions on; says where its partitions begin and end.
         changes: Told each snapshot that the pointer has named.
         compacts: Put the batches of days that are over into one.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
@@ -88,8 +92,8 @@ class ChannelTable:
         store: SnapshotStore,
         archive: Archive,
         *,
-        whole_log: Callable[[Mapping[int, int]], DataFrame],
-        check: Callable[[Mapping[int, int]], None] = lambda _: None,
+        whole_log: Callable[[Mapping[int, int], Mapping[int, int]], DataFrame],
+        check: Callable[[Mapping[int, int]], Mapping[int, Bounds]],
         changes: Changes | None = None,
         compacts: bool = True,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -99,7 +103,10 @@ class ChannelTable:
         self._store = store
         self._archive = archive
         self._whole_log = WholeLog(
-            log.partitions, log.compaction_lag_ms, lambda ends: with_group(whole_log(ends)), wall_ms
+            log.partitions,
+            log.compaction_lag_ms,
+            lambda ends, starts: with_group(whole_log(ends, starts)),
+            wall_ms,
         )
         self._check = check
         self._changes = changes
@@ -126,7 +133,7 @@ class ChannelTable:
         if not self._clean:
             self._tell_changes(base)
         positions = {number: place.position for number, place in places.items()}
-        self._check(positions)
+        began = Began(begun_ms, self._check(positions))
         rows = with_group(batch.where(not_below(positions))).persist(StorageLevel.MEMORY_AND_DISK)
         self._clean = False
         try:
@@ -134,7 +141,7 @@ class ChannelTable:
             if not found.seen:
                 self._clean = True
                 return Outcome(None if base is None else base.sequence)
-            outcome = self._take(base, places, rows, found, begun_ms)
+            outcome = self._take(base, places, rows, found, began)
         finally:
             rows.unpersist()
         self._tell_changes(self._store.latest())
@@ -184,12 +191,12 @@ class ChannelTable:
         return {number: read_place(told[str(number)]) for number in numbers}
 
     def _take(
-        self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey, begun_ms: int
+        self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey, began: Began
     ) -> Outcome:
-        rows, found, steps, older = self._whole_log.settle(places, rows, found, begun_ms)
+        rows, found, steps, older = self._whole_log.settle(places, rows, found, began)
         for number, seen in found.seen.items():
             if number not in steps:
-                steps[number] = go_on(self._log.partitions, places[number], seen)
+                steps[number] = go_on(self._log.partitions, number, places[number], seen)
         _tell(steps)
         sequence, folder = self._store.begin(base)
         needed = _needed(steps, found)
@@ -271,13 +278,7 @@ class ChannelTable:
         differences: list[dict[str, Any]],
     ) -> dict[str, Any]:
         before = {} if base is None else base.meta
-        missing = list(before.get("incomplete", ()))
         cold_starts = list(before.get("cold_starts", ()))
-        for number, step in sorted(steps.items()):
-            if step.missing is not None:
-                missing.append(asdict(step.missing))
-            if step.why in (Why.GAP, Why.AGAIN) and step.place.reading is Reading.STRICT:
-                missing = [_ended(one, number, step.place.strict_from) for one in missing]
         cold = {str(n): step.plan.facts.lenient_to for n, step in steps.items() if step.why is Why.COLD_START}
         if cold:
             told_of = {"differences": differences[:_DIFFERENCES_MAX], "differences_count": len(differences)}
@@ -288,7 +289,7 @@ class ChannelTable:
             "topic_id": self._log.topic_id,
             "partitions": {str(number): place_fields(place) for number, place in sorted(places.items())},
             "tentative": any(place.reading is Reading.JOINING for place in places.values()),
-            "incomplete": missing,
+            "incomplete": incomplete(before.get("incomplete", ()), steps),
             "cold_starts": cold_starts,
             "written_at_ms": self._wall_ms(),
             **told.fields(),
@@ -313,12 +314,6 @@ def _made_anew(steps: Mapping[int, Step]) -> str:
     """Partitions whose view is made anew, and of which nothing before is looked at."""
     numbers = [str(number) for number, step in steps.items() if step.plan.joins and not step.plan.cold_start]
     return f"(partition in ({', '.join(numbers)}))" if numbers else "(false)"
-
-
-def _ended(missing: dict[str, Any], partition: int, strict_from: int) -> dict[str, Any]:
-    if missing["partition"] != partition or missing["strict_from"] is not None:
-        return missing
-    return missing | {"strict_from": strict_from}
 
 
 def _tell(steps: Mapping[int, Step]) -> None:

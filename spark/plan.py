@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from spark.fold import Plan
 from statechannel.core.survey import Facts, Stop, vouched
+
+UNKNOWN_END: Final = 2**63 - 1
 
 
 class Reading(StrEnum):
@@ -46,6 +48,8 @@ class Place:
         word: Offset of the newest record of somebody who knows the history: a heartbeat, or the mark of a cold start that counts.
         mark: See `Mark`.
         stop: Where a newer format stopped the reading.
+        read_to: Offset behind the last reading of the whole log; 0: there was none, or nobody wrote it down.
+        passed: A gap was passed over since that reading.
     """
 
     position: int = 0
@@ -55,6 +59,8 @@ class Place:
     word: int = -1
     mark: Mark | None = None
     stop: Stop | None = None
+    read_to: int = 0
+    passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +123,41 @@ class Step:
     missing: Missing | None = None
 
 
-def why_join(place: Place, seen: Seen, *, oldest_kept_ms: int = -1) -> Why | None:
+def why_join(place: Place, seen: Seen, *, oldest_kept_ms: int = -1, log_end: int = UNKNOWN_END) -> Why | None:
     """Whether the whole log has to be read for this batch, and why.
 
     Args:
         oldest_kept_ms: Records with a time up to this one may have hidden others from the cleaner.
+        log_end: Next offset of the log when the batch began.
     """
+    if place.reading is Reading.JOINING and not _reads_again(place, seen, oldest_kept_ms, log_end):
+        return None
     if seen.gap_end >= 0:
         return Why.GAP
     if place.reading is Reading.JOINING:
-        # Only somebody who vouches anew can end it, and not for a log that ends with old records: far behind, it is not tried.
-        if seen.newest_ms <= oldest_kept_ms:
-            return None
-        return Why.AGAIN if any(0 <= one.clean_to < one.offset for one in seen.heartbeats) else None
+        return Why.AGAIN
     mark = marked(place, seen)[0]
     if mark is None:
         return None
     confirmed = any(mark.offset <= one.clean_to < one.offset for one in seen.heartbeats)
     return Why.COLD_START if confirmed else None
+
+
+def _reads_again(place: Place, seen: Seen, oldest_kept_ms: int, log_end: int) -> bool:
+    """Whether a log that nobody has vouched for yet is read again.
+
+    Who is far behind gets a gap with each batch. So that all readings add up to a small multiple of the log, each has to go
+    at least twice as far as the one before, but where somebody may vouch, and at the end.
+    """
+    # Only somebody who vouches anew can end it, and not for a log that ends with old records: far behind, it is not tried.
+    old = seen.newest_ms <= oldest_kept_ms
+    if not old and any(0 <= one.clean_to < one.offset for one in seen.heartbeats):
+        return True
+    at_end = seen.last + 1 >= log_end
+    if seen.gap_end < 0:
+        # Only where the view lacks more than the tail, or nobody writes any more: of a live log every batch is at the end.
+        return at_end and (old or place.passed)
+    return at_end or seen.stop is not None or seen.last + 1 >= 2 * place.read_to
 
 
 def marked(place: Place, seen: Seen) -> tuple[Mark | None, int]:
@@ -153,8 +176,8 @@ def marked(place: Place, seen: Seen) -> tuple[Mark | None, int]:
     return mark, word
 
 
-def go_on(partitions: int, place: Place, seen: Seen) -> Step:
-    """Judge on from the snapshot; while joining, take records in without a verdict."""
+def go_on(partitions: int, partition: int, place: Place, seen: Seen) -> Step:
+    """Judge on from the snapshot; while joining, take records in without a verdict, whatever lacks between them."""
     stop = seen.stop
     mark, word = marked(place, seen)
     after = replace(
@@ -164,9 +187,17 @@ def go_on(partitions: int, place: Place, seen: Seen) -> Step:
         mark=mark,
         word=word,
         stop=stop,
+        passed=place.passed or seen.gap_end >= 0,
     )
     keeps = place.reading is Reading.JOINING
-    return Step(Plan(partitions, place.position, facts=Facts(stop=stop), keeps=keeps), after)
+    plan = Plan(partitions, place.position, facts=Facts(stop=stop), keeps=keeps)
+    return Step(plan, after, missing=_missing(partition, place, seen, None))
+
+
+def _missing(partition: int, place: Place, seen: Seen, strict_from: int | None) -> Missing | None:
+    if seen.gap_end <= place.position:
+        return None
+    return Missing(partition, place.position, seen.gap_end - 1, place.newest_ms, seen.gap_end_ms, strict_from)
 
 
 class Whole(NamedTuple):
@@ -212,7 +243,7 @@ def join(partitions: int, partition: int, place: Place, seen: Seen, whole: Whole
     if why is Why.COLD_START:
         heartbeat = ends_cold_start(place, seen, whole)
         if heartbeat is None:
-            return go_on(partitions, place, seen)  # this view stands until somebody vouches for another one
+            return go_on(partitions, partition, place, seen)  # this view stands until somebody vouches for another one
         facts = Facts(heartbeat.clean_to, whole.seen.stop)
         switch, strict_from = heartbeat.offset, place.strict_from
     else:
@@ -220,28 +251,21 @@ def join(partitions: int, partition: int, place: Place, seen: Seen, whole: Whole
         # What was archived before without a verdict stays as it is.
         strict_from = max(facts.lenient_to + 1, place.position)
     reading = Reading.JOINING if facts.tentative else Reading.STRICT
+    position = seen.last + 1 if facts.stop is None else facts.stop.offset
     after = replace(
         place,
-        position=seen.last + 1 if facts.stop is None else facts.stop.offset,
+        position=position,
         newest_ms=seen.newest_ms,
         reading=reading,
         strict_from=strict_from,
         mark=None,
         word=marked(place, seen)[1],
         stop=facts.stop,
+        read_to=position,
+        passed=False,
     )
     plan = Plan(partitions, place.position, joins=True, facts=facts, switch=switch)
-    missing = None
-    if whole.seen.gap_end > place.position:
-        missing = Missing(
-            partition,
-            place.position,
-            whole.seen.gap_end - 1,
-            place.newest_ms,
-            whole.seen.gap_end_ms,
-            None if facts.tentative else strict_from,
-        )
-    return Step(plan, after, why, missing)
+    return Step(plan, after, why, _missing(partition, place, whole.seen, None if facts.tentative else strict_from))
 
 
 def place_fields(place: Place) -> dict[str, Any]:
@@ -254,6 +278,8 @@ def place_fields(place: Place) -> dict[str, Any]:
         "word": place.word,
         "cold_start": None if place.mark is None else place.mark._asdict(),
         "stopped": None if place.stop is None else place.stop._asdict(),
+        "read_to": place.read_to,
+        "passed": place.passed,
     }
 
 
@@ -268,4 +294,6 @@ def read_place(fields: dict[str, Any]) -> Place:
         word=fields["word"],
         mark=None if mark is None else Mark(**mark),
         stop=None if stop is None else Stop(**stop),
+        read_to=fields.get("read_to", 0),  # older pointers lack both
+        passed=fields.get("passed", False),
     )

@@ -92,7 +92,7 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
         topic.log,
         store,
         Archive(f"{root}/archive"),
-        whole_log=lambda ends: topic.whole(session, ends),
+        whole_log=lambda ends, starts: topic.whole(session, ends, starts),
         check=topic.check,
         changes=changes,
         compacts=mine.compacts,

@@ -15,6 +15,7 @@ from spark.channel_table import ChannelLog, ChannelTable
 from spark.schemas import RAW
 from spark.store import SnapshotStore
 from statechannel.core.inputs import RecordRead
+from statechannel.kafka.topic_bounds import Bounds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,9 +41,15 @@ class LogTopic:
         self.partitions = partitions
         self.records: list[RecordRead] = []
 
-    def whole(self, ends: Mapping[int, int]) -> DataFrame:
+    def whole(self, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
         """As the job reads it for a join."""
-        return frame_of(self.session, [r for r in self.records if r.partition in ends and r.offset < ends[r.partition]])
+        asked = {number: range(starts.get(number, 0), end) for number, end in ends.items()}
+        return frame_of(self.session, [r for r in self.records if r.offset in asked.get(r.partition, ())])
+
+    def check(self, positions: Mapping[int, int]) -> dict[int, Bounds]:
+        """Where it begins and ends; nothing is ever wrong with it."""
+        last = {number: [r.offset for r in self.records if r.partition == number] for number in positions}
+        return {number: Bounds(0, max(offsets, default=-1) + 1) for number, offsets in last.items()}
 
 
 def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:
@@ -55,6 +62,7 @@ def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:
         SnapshotStore(str(folder / "view")),
         Archive(str(folder / "archive")),
         whole_log=topic.whole,
+        check=topic.check,
         **options,
     )
 

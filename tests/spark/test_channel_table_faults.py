@@ -29,10 +29,10 @@ from tests.twin.compaction import clean_once
 from tests.unit.core.against_twin import KNOBS, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark.channel_table import ChannelTable
 
@@ -51,10 +51,10 @@ def pointer_number(folder: Path) -> int:
 class Both:
     """The job's table and the one without Spark, told the same."""
 
-    def __init__(self, session: SparkSession, folder: Path, partitions: int) -> None:
+    def __init__(self, session: SparkSession, folder: Path, topic: int | LogTopic) -> None:
         self.folder = folder
-        self.topic = LogTopic(session, partitions)
-        self.pure = PureTable(partitions)
+        self.topic = LogTopic(session, topic) if isinstance(topic, int) else topic
+        self.pure = PureTable(self.topic.partitions)
         self.table = table_on(self.topic, folder, wall_ms=lambda: self.pure.now_ms)
 
     def has(self, records: Sequence[RecordRead], now_ms: int | None = None) -> None:
@@ -292,23 +292,66 @@ class TestColdStart:
         assert None not in both.pure.verdicts().values()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="every batch with a gap reads all that lies before it again, though nobody can vouch for it"
-)
-def test_a_backlog_that_was_compacted_is_not_read_again_with_each_batch(session: SparkSession, tmp_path: Path) -> None:
-    read: list[int] = []
+class Counting(LogTopic):
+    """Counts the offsets that are asked for."""
 
-    class Counting(LogTopic):
-        def whole(self, ends: Any) -> Any:
-            read.extend(ends.values())
-            return super().whole(ends)
+    read = 0
 
-    topic = Counting(session, 1)
-    topic.records = [RecordRead(Topic.CHANNEL, 0, 2 * n + 1, n, b"t/ns", b"junk") for n in range(40)]
-    table = table_on(topic, tmp_path, wall_ms=lambda: 10 * LAG_MS)
-    for piece in pieces(topic.records, [10, 20, 30]):
-        table.process(frame_of(session, piece))
-    assert sum(read) <= 80, "a log of 80 offsets"
+    def whole(self, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
+        self.read += sum(end - starts.get(number, 0) for number, end in ends.items())
+        return super().whole(ends, starts)
+
+
+class TestBacklog:
+    """The cleaner was everywhere, and nobody vouches."""
+
+    def test_a_backlog_that_was_compacted_is_not_read_again_with_each_batch(
+        self, session: SparkSession, tmp_path: Path
+    ) -> None:
+        topic = Counting(session, 1)
+        both = Both(session, tmp_path, topic)
+        log = [RecordRead(Topic.CHANNEL, 0, 2 * n + 1, n, b"t/ns", b"junk") for n in range(40)]
+        both.has(log, 10 * LAG_MS)
+        for piece in pieces(log, range(5, 40, 5)):
+            both.take(piece)
+        # Each reading goes twice as far as the one before, and the last one to the end.
+        assert topic.read <= 2 * 80, "a log of 80 offsets"
+        meta = both.check()
+        assert [(one["from_offset"], one["to_offset"]) for one in meta["incomplete"]] == [(0, 78)]
+        assert (meta["tentative"], meta["partitions"]["0"]["read_to"]) == (True, 80)
+
+    def test_the_end_of_a_dead_log_is_in_the_view(self, session: SparkSession, tmp_path: Path) -> None:
+        """Though nothing was cleaned away there; and what is told is told once, also when somebody vouches at last."""
+        _, left, later = cleaned()
+        dead = [r for r in left if r.offset < later]
+        both = Both(session, tmp_path, Counting(session, 1))
+        both.has(dead, left[-1].timestamp_ms)
+        count = len(dead)
+        for piece in pieces(dead, [count // 2, count - 12, count - 6, count - 2]):
+            both.take(piece)
+        meta = both.check()
+        assert (meta["tentative"], meta["partitions"]["0"]["read_to"]) == (True, later)
+        whole = Both(session, tmp_path / "whole", LogTopic(session, 1))
+        whole.has(dead, left[-1].timestamp_ms)
+        whole.take(dead)
+        assert meta["digest"] == pointer_of(tmp_path / "whole").meta["digest"]
+        both.has(left)
+        both.take([r for r in left if r.offset >= later])
+        meta = both.check()
+        assert meta["digest"] == digest_of_joiner(left)
+        assert [one["strict_from"] for one in meta["incomplete"]] == [later]
+
+    def test_what_only_the_batch_lacks_is_archived(self, session: SparkSession, tmp_path: Path) -> None:
+        """A table that is older than its checkpoint, while nobody has vouched: Kafka still has what lies between."""
+        _, left, later = cleaned()
+        dead = [r for r in left if r.offset < later]
+        both = Both(session, tmp_path, Counting(session, 1))
+        both.has(dead, left[-1].timestamp_ms)
+        count = len(dead)
+        both.take(dead[: count // 2])
+        both.take(dead[count // 2 + 5 : count - 5])
+        assert [row["offset"] for row in archived(tmp_path)] == [r.offset for r in dead[: count - 5]]
+        both.check()
 
 
 def _proposal(key: str, offset: int, identity: str, version: int, base: str | None, **more: Any) -> RecordRead:

@@ -230,3 +230,27 @@ def test_the_real_cleaner_at_work_while_the_job_is_down(
     assert {row["verdict"] for row in job.rows() if first["from_offset"] <= row["offset"] <= first["to_offset"]} <= {
         None
     }
+
+
+def test_a_backlog_that_the_real_cleaner_compacted_in_small_batches(
+    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Nobody vouches: the archive has all that is left, one stretch is told of, and the view is that of a single batch."""
+    log = LogInKafka(kafka.bootstrap_servers, topic_prefix)
+    log.create(min_compaction_lag_ms=str(LAG_S * 1_000), segment_ms="1000", min_cleanable_dirty_ratio="0.01")
+    records = [record_of(line) for line in clean_lines(37, 250)]
+    log.write(records)
+
+    def cleaned() -> bool:
+        log.write([records[0]._replace(key=b"a/b", value=b"junk")])
+        return len(log.read()) < len(records) - 80
+
+    until(cleaned, pause_s=1.0)
+    job = Job(session, log, tmp_path / "small")
+    meta = job.run(max_offsets_per_trigger=40)
+    at_once = Job(session, log, tmp_path / "at-once").run()
+    assert meta["tentative"] is at_once["tentative"] is True
+    assert meta["partitions"]["0"]["position"] == at_once["partitions"]["0"]["position"]
+    assert meta["digest"] == at_once["digest"]
+    assert [(one["from_offset"], one["strict_from"]) for one in meta["incomplete"]] == [(0, None)]
+    assert {record.offset for record in log.read()} <= {row["offset"] for row in job.rows()}

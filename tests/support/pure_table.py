@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spark.fold import Difference, GroupFold, Line
-from spark.plan import Mark, Missing, Place, Reading, Seen, Vouching, Whole, go_on, join, why_join
+from spark.plan import Mark, Missing, Place, Reading, Seen, Step, Vouching, Whole, go_on, join, why_join
 from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
 from statechannel.core.cold_start import decode_mark
 from statechannel.core.digest import digest
@@ -71,6 +71,7 @@ class PureTable:
     rows: dict[Group, list[KeyRow]] = field(default_factory=dict)
     archive: list[tuple[int, int, Line]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
+    growing: dict[int, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     now_ms: int = 0
 
@@ -89,15 +90,17 @@ class PureTable:
     def _take(self, number: int, records: list[RecordRead]) -> None:
         place = self.place(number)
         seen = seen_in(records, place.position)
-        why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS)
+        mine = [one for one in self.topic if one.partition == number]
+        log_end = max((one.offset for one in mine), default=-1) + 1
+        why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS, log_end=log_end)
         log = records
-        if why is not None:
-            log = [one for one in self.topic if one.partition == number and one.offset < seen.first] + records
+        if why is not None or any(place.position <= one.offset < seen.first for one in mine):
+            log = [one for one in mine if one.offset < seen.first] + records
             records = [one for one in log if one.offset >= place.position]
             seen = seen_in(records, place.position)
-            why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS)
+            why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS, log_end=log_end)
         if why is None:
-            step = go_on(self.partitions, place, seen)
+            step = go_on(self.partitions, number, place, seen)
         else:
             records = log
             whole = seen_in(records, 0)
@@ -122,8 +125,20 @@ class PureTable:
             self.rows[group] = list(fold.rows())
             self.differences += fold.differences()
         self.places[number] = step.place
+        self._misses(number, step)
+
+    def _misses(self, number: int, step: Step) -> None:
+        """A stretch that nobody has vouched for yet grows with each further gap."""
         if step.missing is not None:
-            self.missing.append(step.missing)
+            at = self.growing.get(number)
+            if at is None:
+                self.growing[number] = len(self.missing)
+                self.missing.append(step.missing)
+            else:
+                grown = replace(self.missing[at], to_offset=step.missing.to_offset, to_ms=step.missing.to_ms)
+                self.missing[at] = grown
+        if step.place.reading is Reading.STRICT:
+            self.growing.pop(number, None)
 
     def digest(self) -> str:
         return digest(restore(number, self.partitions, rows) for (number, _), rows in self.rows.items())

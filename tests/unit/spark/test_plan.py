@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark.plan import (
     Mark,
+    Missing,
     Place,
     Reading,
     Seen,
@@ -40,6 +43,7 @@ def seen(
 
 AT_10 = Place(position=10, newest_ms=9)
 JOINING = Place(position=10, newest_ms=9, reading=Reading.JOINING)
+READ_TO_10 = replace(JOINING, read_to=10)
 
 
 class TestWhyJoin:
@@ -70,16 +74,65 @@ class TestWhyJoin:
         assert why_join(JOINING, found, oldest_kept_ms=found.newest_ms) is None
         assert why_join(JOINING, found, oldest_kept_ms=found.newest_ms - 1) is Why.AGAIN
 
+    @pytest.mark.parametrize(
+        ("found", "old", "log_end", "why"),
+        [
+            pytest.param(seen(12, 18, gap_end=12), True, 20, None, id="less-than-twice-as-far"),
+            pytest.param(seen(12, 19, gap_end=12), True, 90, Why.GAP, id="twice-as-far"),
+            pytest.param(seen(10, 19), True, 90, None, id="twice-as-far-without-a-gap"),
+            pytest.param(seen(12, 18, Vouching(14, 13), gap_end=12), False, 90, Why.GAP, id="vouched"),
+            pytest.param(seen(12, 18, Vouching(14, 13), gap_end=12), True, 90, None, id="vouched-for-what-is-old"),
+            pytest.param(seen(12, 18, Vouching(14, -1), gap_end=12), False, 90, None, id="in-debt"),
+            pytest.param(seen(12, 18, gap_end=12), True, 19, Why.GAP, id="to-the-end"),
+            pytest.param(seen(12, 18, gap_end=12), False, 19, Why.GAP, id="to-the-end-of-a-log-that-lives"),
+            pytest.param(seen(12, 18, gap_end=12, stop=Stop(18, 2)), True, 90, Why.GAP, id="to-a-stop"),
+            pytest.param(seen(10, 18), True, 19, Why.AGAIN, id="to-the-end-without-a-gap"),
+            pytest.param(seen(10, 18), False, 19, None, id="live-without-a-gap"),
+        ],
+    )
+    def test_a_backlog_that_nobody_vouched_for(self, found: Seen, old: bool, log_end: int, why: Why | None) -> None:
+        kept_ms = found.newest_ms if old else found.newest_ms - 1
+        assert why_join(READ_TO_10, found, oldest_kept_ms=kept_ms, log_end=log_end) == why
+
+    def test_a_gap_that_was_passed_over_is_read_at_the_end_once(self) -> None:
+        passed = go_on(1, 0, READ_TO_10, seen(12, 15, gap_end=12)).place
+        assert passed.passed
+        assert why_join(passed, seen(16, 18), log_end=90) is None
+        assert why_join(passed, seen(16, 18), log_end=19) is Why.AGAIN
+        whole = Whole(seen(2, 18, gap_end=12), newest_old=18)
+        again = join(1, 0, passed, seen(16, 18), whole, Why.AGAIN).place
+        assert (again.reading, again.passed) == (Reading.JOINING, False)
+        assert why_join(again, seen(19, 20), log_end=21) is None
+
+    def test_a_place_of_an_older_pointer_is_read_once(self) -> None:
+        assert why_join(JOINING, seen(12, 13, gap_end=12)) is Why.GAP
+
+    @pytest.mark.parametrize("size", [1, 7, 1_000])
+    def test_all_readings_of_a_backlog_add_up_to_less_than_three_logs(self, size: int) -> None:
+        firsts = range(1, 3_000, size + 1)
+        end, read, place = firsts[-1] + size, [], Place()
+        for first in firsts:
+            found = seen(first, first + size - 1, gap_end=first)
+            why = why_join(place, found, oldest_kept_ms=end, log_end=end)
+            if why is None:
+                place = go_on(1, 0, place, found).place
+            else:
+                read.append(found.last + 1)
+                place = join(1, 0, place, found, Whole(found, newest_old=found.last), why).place
+            assert place.reading is Reading.JOINING
+        assert read[-1] == place.position, "the view has all of it"
+        assert sum(read) < 3 * end
+
     def test_a_mark_in_one_batch_and_its_heartbeat_in_a_later_one(self) -> None:
-        first = go_on(1, AT_10, seen(10, 20, Mark(12, 11)))
+        first = go_on(1, 0, AT_10, seen(10, 20, Mark(12, 11)))
         assert first.place.mark == Mark(12, 11)
         assert first.place.word == 12
-        second = go_on(1, first.place, seen(21, 30, Vouching(25, -1)))
+        second = go_on(1, 0, first.place, seen(21, 30, Vouching(25, -1)))
         assert second.place.mark == Mark(12, 11)
         assert why_join(second.place, seen(31, 40, Vouching(33, 32))) is Why.COLD_START
 
     def test_a_word_of_an_earlier_batch_makes_a_mark_void(self) -> None:
-        first = go_on(1, AT_10, seen(10, 20, Vouching(15, -1)))
+        first = go_on(1, 0, AT_10, seen(10, 20, Vouching(15, -1)))
         assert why_join(first.place, seen(21, 30, Mark(22, 14), Vouching(24, 23))) is None
         assert why_join(first.place, seen(21, 30, Mark(22, 15), Vouching(24, 23))) is Why.COLD_START
 
@@ -90,19 +143,26 @@ class TestWhyJoin:
 
 class TestGoOn:
     def test_up_to_the_end(self) -> None:
-        step = go_on(1, AT_10, seen(10, 20))
+        step = go_on(1, 0, AT_10, seen(10, 20))
         assert (step.plan.joins, step.plan.keeps, step.plan.position) == (False, False, 10)
         assert (step.place.position, step.place.newest_ms, step.place.stop) == (21, 20, None)
 
     def test_up_to_a_stop(self) -> None:
-        step = go_on(1, AT_10, seen(10, 15, stop=Stop(15, 2)))
+        step = go_on(1, 0, AT_10, seen(10, 15, stop=Stop(15, 2)))
         assert (step.place.position, step.place.stop) == (15, Stop(15, 2))
-        assert go_on(1, step.place, seen(15, 20)).place.stop is None
+        assert go_on(1, 0, step.place, seen(15, 20)).place.stop is None
 
     def test_joining_keeps_the_view(self) -> None:
-        step = go_on(1, JOINING, seen(10, 20))
+        step = go_on(1, 0, JOINING, seen(10, 20))
         assert step.plan.keeps
         assert step.place.reading is Reading.JOINING
+        assert step.missing is None
+
+    def test_joining_with_another_gap_tells_of_it(self) -> None:
+        step = go_on(8, 5, READ_TO_10, seen(12, 20, gap_end=15))
+        assert step.plan.keeps
+        assert (step.place.position, step.place.read_to, step.place.reading) == (21, 10, Reading.JOINING)
+        assert step.missing == Missing(5, 10, 14, 9, 15, None)
 
 
 class TestFactsOfJoin:
@@ -157,7 +217,7 @@ class TestJoin:
     def test_nobody_vouches_then_somebody_does(self) -> None:
         found = seen(15, 30, gap_end=15)
         first = join(1, 0, AT_10, found, Whole(found), Why.GAP)
-        assert (first.place.position, first.place.reading) == (31, Reading.JOINING)
+        assert (first.place.position, first.place.reading, first.place.read_to) == (31, Reading.JOINING, 31)
         assert first.missing is not None
         assert first.missing.strict_from is None
         later = seen(31, 40, Vouching(35, 28))
@@ -182,6 +242,7 @@ class TestJoin:
         found = seen(15, 25, Vouching(21, 20), gap_end=15, stop=Stop(25, 3))
         step = join(1, 0, AT_10, found, Whole(found), Why.GAP)
         assert (step.place.position, step.place.stop, step.plan.facts.stop) == (25, Stop(25, 3), Stop(25, 3))
+        assert step.place.read_to == 25
 
     def test_two_partitions_are_told_apart(self) -> None:
         found = seen(15, 30, gap_end=15)
@@ -223,8 +284,14 @@ class TestColdStart:
 
 @pytest.mark.parametrize(
     "place",
-    [Place(), Place(7, 8, Reading.JOINING, 3, 5, Mark(4, 2), Stop(7, 2))],
+    [Place(), Place(7, 8, Reading.JOINING, 3, 5, Mark(4, 2), Stop(7, 2), 6, True)],
     ids=["first", "all"],
 )
 def test_a_place_as_json_and_back(place: Place) -> None:
     assert read_place(place_fields(place)) == place
+
+
+def test_a_place_of_an_older_pointer() -> None:
+    fields = place_fields(replace(JOINING, read_to=10))
+    del fields["read_to"], fields["passed"]
+    assert read_place(fields) == JOINING
