@@ -51,8 +51,10 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         with _shown(session, progress):
             return answer_with(session, question, own)
     except GapsError as error:
-        name = question.source.path if isinstance(question.source, ExportSource) else "The log"
-        raise not_in_full(str(name), str(error), verdicts=question.verdicts is not None) from error
+        source = question.source
+        name = f"The archive {source.folder}" if isinstance(source, ArchiveSource) else "The log"
+        name = str(source.path) if isinstance(source, ExportSource) else name
+        raise not_in_full(name, str(error), verdicts=question.verdicts is not None) from error
 
 
 def _parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

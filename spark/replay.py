@@ -36,9 +36,9 @@ from spark.replay_named import named
 from spark.replay_sum import findings_of_all, gap_count_of, moves_of, races_of
 from spark.replay_survey import Survey, below, survey
 from statechannel.audit.as_of import Cut
-from statechannel.audit.engine import AuditResult
+from statechannel.audit.engine import AuditResult, Read
 from statechannel.audit.observing import gap_order
-from statechannel.core.auditor import reading_of, summary
+from statechannel.core.auditor import GapsError, reading_of, summary
 from statechannel.core.digest import digest_of
 from statechannel.core.survey import STRICT, Facts, Stop
 
@@ -166,12 +166,19 @@ class Replay:
             self._seen[partition].take(body)
             self.spent_s.update(body["spent_s"])
         self._gapped = [number for number, seen in sorted(self._seen.items()) if self._has_gaps(number, seen)]
-        reading_of(self._request.read, self._gapped)
+        self._check_reading()
         needed = self._needed()
         if all(self._facts.get(number, STRICT) == facts for number, facts in needed.items()):
             return True
         self._facts = needed
         return False
+
+    def _check_reading(self) -> None:
+        """Raise where a full read was asked for and is not possible."""
+        why = self._log.why_gapped(self._gapped[0]) if self._gapped and self._request.read is Read.FULL else ""
+        if why:
+            raise GapsError(f"partition {self._gapped[0]} {why}")
+        reading_of(self._request.read, self._gapped)
 
     def _needed(self) -> dict[int, Facts]:
         """How each partition has to be read, by what was seen of it."""
@@ -281,6 +288,14 @@ class Replay:
         if self._folded is None:
             raise RuntimeError("nothing was folded yet")
         return self._folded.where(F.col("kind") == kind)
+
+    def outside(self) -> dict[int, int]:
+        """First offset of each partition that is behind the moment asked for; those without one are left out."""
+        return dict(self._outside)
+
+    def stops(self) -> dict[int, int]:
+        """Offsets at which a newer format has stopped the reading."""
+        return {number: facts.stop.offset for number, facts in self._facts.items() if facts.stop is not None}
 
     def verdict_lines(self) -> Iterator[bytes]:
         """Lines of the file of verdicts, in log order, some of them at a time."""

@@ -24,6 +24,8 @@ class Log:
         now_ms: Behind every reading of the rows: what was younger than the lag then was not cleaned away before.
         check: Told the notes; raises where the source is not what it should be.
         likely_gapped: The survey comes first, since the log is known to have gaps, or likely to.
+        why_gapped: Why a partition has gaps, for people; empty where only that can be told.
+        stored: The rows of an archive with what it says of them.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Log:
     now_ms: Callable[[], int]
     check: Callable[[Sequence[bytes]], None] = lambda _: None
     likely_gapped: bool = False
+    why_gapped: Callable[[int], str] = lambda _: ""
+    stored: DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where a replay's records come from: an export file, a topic up to its end as of now, or an archive."""
+"""Where a replay's records come from: an export file, or a topic up to its end as of now."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING
 
 import orjson
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.archive import Archive
 from spark.client_properties import kafka_options
-from spark.errors import JobExitCode, SparkJobError
 from spark.replay_export import check_notes, export_rows, header_of
 from spark.replay_log import Log
-from spark.replay_survey import below
-from spark.schemas import ARCHIVE
-from spark.store import Folder, SnapshotStore
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.topic_bounds import BoundsAsker
@@ -33,7 +27,6 @@ if TYPE_CHECKING:
 _PLAIN_NAME = re.compile(r"(?![._])[A-Za-z0-9_.=+@-]+", re.ASCII)
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_.=+@/-]+", re.ASCII)
-_COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
 # Spark asks Kafka for little at a time, and waits for it each time.
 _FETCHING = {"kafka.max.partition.fetch.bytes": str(8 << 20), "kafka.max.poll.records": "5000"}
 _PROBED_OFFSETS = 20_000
@@ -145,62 +138,3 @@ def topic_rows(
 
 def _places(topic: str, offsets: Mapping[int, int]) -> str:
     return orjson.dumps({topic: {str(number): offset for number, offset in offsets.items()}}).decode()
-
-
-_VIEW, _ARCHIVE = "view", "archive"
-"""Folders of a table that the job table-view keeps."""
-
-
-def archive_log(session: SparkSession, folder: str, *, partitions: int | None = None) -> Log:
-    """An archive.
-
-    Args:
-        folder: Of the job table-view; the view beside the archive says how many partitions the channel has, and which of the
-            archive's batches count. Or that of an archive alone.
-        partitions: Of the channel, where there is no view.
-
-    Raises:
-        SparkJobError: The folder holds no archive, or nobody says how many partitions the channel has.
-    """
-    pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
-    rows = stored_rows(session, folder)
-    now_ms = wall_ms
-    if pointer is not None:
-        written_at_ms = int(pointer.meta["written_at_ms"])
-        now_ms = lambda: written_at_ms  # noqa: E731 - all of it was read before
-        positions = {int(number): place["position"] for number, place in pointer.meta["partitions"].items()}
-        rows = rows.where(below(positions, otherwise=False))
-    elif partitions is not None:
-        last = rows.groupBy("partition").agg(F.max("offset").alias("last")).collect()
-        positions = dict.fromkeys(range(partitions), 0) | {row["partition"]: row["last"] + 1 for row in last}
-        if len(positions) > partitions:
-            raise SparkJobError(
-                f"{folder} holds records of partition {max(positions)}, but the channel is said to have {partitions}",
-                hint="Say how many partitions the channel has.",
-                exit_code=JobExitCode.TABLE_UNUSABLE,
-            )
-    else:
-        raise SparkJobError(
-            f"{folder} does not say how many partitions the channel has: no view was published beside the archive",
-            hint="Name the folder that the job table-view writes to, or give their number.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
-        )
-    return Log(f"the archive {folder}", rows.select(*_COLUMNS), positions, now_ms)
-
-
-def stored_rows(session: SparkSession, folder: str) -> DataFrame:
-    """All rows of an archive, with what it says of them.
-
-    Raises:
-        SparkJobError: There is none.
-    """
-    archive = Archive((Folder(folder) / _ARCHIVE).uri)
-    if not archive.days():
-        archive = Archive(folder)
-    if not archive.days():
-        raise SparkJobError(
-            f"{archive.root.uri} holds no archive",
-            hint="Name the folder that the job table-view writes to.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
-        )
-    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)

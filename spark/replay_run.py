@@ -11,8 +11,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from spark.replay import Replay
+from spark.replay_archive import archive_log
 from spark.replay_log import Log, Request
-from spark.replay_logs import archive_log, export_log, topic_log
+from spark.replay_logs import export_log, topic_log
 from spark.running import failure_of
 from statechannel.audit.engine import ArchiveSource, AuditQuestion, AuditResult, ExportSource, Read, Source
 from statechannel.audit.verdict_file import lines_file

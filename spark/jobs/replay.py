@@ -128,7 +128,8 @@ def replay(
         live = connection(bootstrap_servers, channel, config, properties, flags)
     session = open_session(f"statechannel {JOB}", conf=settings, jars=None if live is not None else ())
     try:
-        from spark.replay_logs import archive_log, export_log, topic_log  # noqa: PLC0415 - help must not wait for Spark
+        from spark.replay_archive import archive_log  # noqa: PLC0415 - help must not wait for Spark
+        from spark.replay_logs import export_log, topic_log  # noqa: PLC0415
 
         @contextmanager
         def opened() -> Iterator[Log]:
@@ -142,21 +143,18 @@ def replay(
                     session, live.client, live.settings.channel.name, properties=java, start=start, until=until
                 )
 
-        found = run(session, opened, wanted, archive=archive)
+        found = run(session, opened, wanted)
     finally:
         session.stop()
     print_json(found)
     refuse_differences(found)
 
 
-def run(
-    session: SparkSession, opened: Callable[[], Any], wanted: Wanted, *, archive: str | None = None
-) -> dict[str, Any]:
+def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dict[str, Any]:
     """Replay a log in a session; what is printed of it.
 
     Args:
         opened: Context manager of the log.
-        archive: Folder whose verdicts are compared, if they are to be.
 
     Raises:
         StateChannelError: The log cannot be read, or cannot be read in full.
@@ -165,7 +163,6 @@ def run(
     from spark.replay import Replay  # noqa: PLC0415
     from spark.replay_fold import VERDICT  # noqa: PLC0415
     from spark.replay_log import Request  # noqa: PLC0415
-    from spark.replay_logs import stored_rows  # noqa: PLC0415
     from spark.replay_run import spark_errors  # noqa: PLC0415
     from spark.replay_verdicts import compared, verdicts_of, write_verdicts  # noqa: PLC0415
 
@@ -188,8 +185,8 @@ def run(
             raise not_in_full(log.name, str(error), verdicts=False) from error
         found = _fields(result)
         verdicts = verdicts_of(replayed.found(VERDICT))
-        if wanted.compares and archive is not None:
-            found["compared"] = compared(stored_rows(session, archive), verdicts)
+        if wanted.compares and log.stored is not None:
+            found["compared"] = compared(log.stored, verdicts, outside=replayed.outside(), stops=replayed.stops())
         if wanted.out is not None:
             write_verdicts(verdicts, wanted.out, result.answer["records"])
     return found

@@ -29,6 +29,7 @@ NOT_PURE = {
     "shedders": {"conformance.py"},
     "spark": {
         "archive.py",
+        "archive_check.py",
         "audit_engine.py",
         "channel_joins.py",
         "channel_log.py",
@@ -42,6 +43,7 @@ NOT_PURE = {
         "metrics.py",
         "progress.py",
         "replay.py",
+        "replay_archive.py",
         "replay_export.py",
         "replay_fold.py",
         "replay_log.py",

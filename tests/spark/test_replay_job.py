@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +18,25 @@ import pytest
 
 from spark.errors import JobExitCode, SparkJobError
 from spark.jobs.replay import Wanted, refuse_differences, run
-from spark.replay_logs import archive_log, export_log
+from spark.plan import Missing
+from spark.replay_archive import archive_log
+from spark.replay_logs import export_log
+from spark.replay_verdicts import REASONS, compared
 from statechannel.audit import local
-from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.engine import AuditQuestion, ExportSource, Read, Wants
+from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.export_file import read_export, write_export
 from statechannel.audit.export_line import ExportHeader
+from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from tests.spark.asking import no_bar
-from tests.spark.channel_frames import LogTopic, frame_of, pieces, table_on
+from tests.spark.channel_frames import LogTopic, archived, frame_of, pieces, table_on
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, record_of
 
 WANTS = Wants(gaps=True, races=True, owned=True, moves=True)
+NONE = dict.fromkeys(REASONS, 0)
 
 
 def local_answer(path: Path, verdicts: Path | None = None) -> dict[str, Any]:
@@ -49,8 +59,9 @@ def test_an_archive_gives_the_answer_of_the_log_and_the_verdicts_that_it_holds(s
         table.process(frame_of(session, piece))
     folder = str(tmp_path / "table")
     wanted = Wanted(WANTS, compares=True, tasks=2)
-    found = run(session, lambda: nullcontext(archive_log(session, folder)), wanted, archive=folder)
-    assert found.pop("compared") == {"records": len(log.lines), "differing": 0, "first": None}
+    found = run(session, lambda: nullcontext(archive_log(session, folder)), wanted)
+    assert found.pop("compared") == {"records": len(log.lines), "differing": 0, "first": None, "not_compared": NONE}
+    assert found["read"] == "full"
     assert orjson.loads(orjson.dumps(found)) == local_answer(export_of(log, tmp_path / "log.jsonl"))
 
     changed = min((tmp_path / "table" / "archive").rglob("*.parquet"))
@@ -61,12 +72,145 @@ def test_an_archive_gives_the_answer_of_the_log_and_the_verdicts_that_it_holds(s
     altered = pa.array(["stale-version" if index == at else one for index, one in enumerate(verdicts)])
     pq.write_table(rows.set_column(rows.schema.get_field_index("verdict"), "verdict", altered), changed)
     session.catalog.refreshByPath(folder)
-    found = run(session, lambda: nullcontext(archive_log(session, folder)), wanted, archive=folder)
+    found = run(session, lambda: nullcontext(archive_log(session, folder)), wanted)
     place = {name: rows.column(name)[at].as_py() for name in ("partition", "offset")}
     first = place | {"stored": "stale-version", "verdict": "accepted"}
-    assert found["compared"] == {"records": len(log.lines), "differing": 1, "first": first}
+    assert found["compared"] == {"records": len(log.lines), "differing": 1, "first": first, "not_compared": NONE}
     with pytest.raises(CommandError, match=f"offset {place['offset']} of partition {place['partition']}"):
         refuse_differences(found)
+
+
+def offsets_of(folder: Path) -> dict[int, list[int]]:
+    """What lies in a folder of an archive, by partition."""
+    found: dict[int, list[int]] = {}
+    for file in folder.rglob("*.parquet"):
+        table = pq.read_table(file, columns=["partition", "offset"], partitioning=None)
+        for row in table.to_pylist():
+            found.setdefault(row["partition"], []).append(row["offset"])
+    return {number: sorted(offsets) for number, offsets in sorted(found.items())}
+
+
+def run_of(offsets: list[int]) -> str:
+    """The first stretch of them, as the error tells it."""
+    last = next(one for one in offsets if one + 1 not in offsets)
+    return f"offset {offsets[0]}" if last == offsets[0] else f"offsets {offsets[0]} to {last}"
+
+
+def test_an_archive_that_lacks_records_or_holds_some_twice_is_refused(session: Any, tmp_path: Path) -> None:
+    log = loggen.generate(3, replace(KNOBS["junky"], partitions=2))
+    topic = LogTopic(session, len(log.end_offsets))
+    topic.records = [record_of(line) for line in log.lines]
+    day_ms, size = 86_400_000, len(topic.records)
+    start_ms = topic.records[0].timestamp_ms
+    # Three batches a day, of the days 0 and 1; the last one is published only in the end.
+    for at, record in enumerate(topic.records):
+        topic.records[at] = record._replace(timestamp_ms=start_ms + day_ms * (at >= size // 2))
+    whole = tmp_path / "whole"
+    table = table_on(topic, whole, compacts=False)
+    cuts = [size * part // 6 for part in range(1, 6)]
+    for piece in pieces(topic.records, cuts)[:-1]:
+        table.process(frame_of(session, piece))
+    pointer = (whole / "view" / "LATEST").read_bytes()
+    table.process(frame_of(session, pieces(topic.records, cuts)[-1]))
+    batches = sorted((whole / "archive").glob("dt=*/batch=*"), key=lambda one: one.name)
+    days = sorted((whole / "archive").glob("dt=*"))
+    assert (len(batches), len(days)) == (6, 2)
+
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(whole, tmp_path / name))
+
+    def check(folder: Path) -> Any:
+        return archive_log(session, str(folder))
+
+    assert check(whole).ends == log.end_offsets
+    for name, gone in (
+        ("a day", days[0]),
+        ("the head", batches[0]),
+        ("the middle", batches[2]),
+        ("the end", batches[5]),
+    ):
+        lacking = copy(name.replace(" ", "-"))
+        shutil.rmtree(lacking / gone.relative_to(whole))
+        number, offsets = next(iter(offsets_of(gone).items()))
+        told = rf"lacks {run_of(offsets)} of partition {number} \({len(offsets)} records? of it missing"
+        with pytest.raises(SparkJobError, match=told) as refused:
+            check(lacking)
+        assert refused.value.exit_code == JobExitCode.TABLE_UNUSABLE
+
+    doubled = copy("doubled")
+    twice = doubled / batches[2].relative_to(whole)
+    shutil.copytree(twice, twice.with_name("batch=000000000099"))
+    number, offsets = next(iter(offsets_of(twice).items()))
+    told = rf"holds {run_of(offsets)} of partition {number} twice \({len(offsets)} records? of it too many"
+    with pytest.raises(SparkJobError, match=told):
+        check(doubled)
+
+    # What no pointer names does not count, whether it is there or not.
+    unpublished = copy("unpublished")
+    (unpublished / "view" / "LATEST").write_bytes(pointer)
+    ends = check(unpublished).ends
+    shutil.rmtree(unpublished / batches[5].relative_to(whole))
+    assert check(unpublished).ends == ends != log.end_offsets
+
+    # Where the pointer says that the cleaner was first, records may be away; elsewhere not.
+    incomplete = copy("incomplete")
+    stretches = {number: (found[0], found[-1]) for number, found in offsets_of(batches[2]).items()}
+    shutil.rmtree(incomplete / batches[2].relative_to(whole))
+    told_of = orjson.loads((incomplete / "view" / "LATEST").read_bytes())
+    told_of["meta"]["incomplete"] = [
+        asdict(Missing(number, first, last, 0, 0, None)) for number, (first, last) in stretches.items()
+    ]
+    (incomplete / "view" / "LATEST").write_bytes(orjson.dumps(told_of))
+    wanted = Wanted(WANTS, compares=True, tasks=2)
+    found = run(session, lambda: nullcontext(check(incomplete)), wanted)
+    assert found["read"] == "join"
+    number, (first, last) = min(stretches.items())
+    with pytest.raises(
+        AuditQuestionError, match=f"partition {number} is incomplete from offset {first} to {last}, where"
+    ):
+        run(session, lambda: nullcontext(check(incomplete)), replace(wanted, read=Read.FULL))
+    shutil.rmtree(incomplete / batches[3].relative_to(whole))
+    number, offsets = next(iter(offsets_of(batches[3]).items()))
+    with pytest.raises(SparkJobError, match=f"lacks {run_of(offsets)} of partition {number} "):
+        check(incomplete)
+
+
+def test_what_was_not_compared_is_counted_by_reason(session: Any, tmp_path: Path) -> None:
+    knobs = KNOBS["junky"]
+    log = loggen.generate(3, knobs)
+    cleaned = log.compacted(3, knobs)
+    topic = LogTopic(session, len(log.end_offsets))
+    topic.records = [record_of(line) for line in cleaned.lines]
+    table = table_on(topic, tmp_path)
+    for piece in pieces(topic.records, [len(topic.records) // 2]):
+        table.process(frame_of(session, piece))
+    rows = archived(tmp_path)
+    without = [row for row in rows if row["verdict"] is None]
+    assert without  # taken leniently
+    as_of = max(row["offset"] for row in rows) // 2
+    for moment in (None, as_of):
+        wanted = Wanted(compares=True, tasks=2, as_of=None if moment is None else parse_as_of(str(moment)))
+        found = run(session, lambda: nullcontext(archive_log(session, str(tmp_path))), wanted)["compared"]
+        told = found["not_compared"]
+        behind = [row for row in rows if moment is not None and row["offset"] > moment and row["verdict"] is not None]
+        assert told["no_stored_verdict"] == len(without)
+        assert told["behind_as_of"] == len(behind)
+        assert found["differing"] == 0
+        assert found["records"] + sum(told.values()) == len(rows)
+
+    stored = archive_log(session, str(tmp_path)).stored
+    assert stored is not None
+    judged = stored.where(f"verdict is not null and offset < {as_of}").select("partition", "offset", "verdict")
+    later = Counter(row["offset"] > as_of + 2 for row in rows if row["verdict"] is not None and row["offset"] >= as_of)
+    stops = dict.fromkeys(range(topic.partitions), as_of + 3)
+    told = compared(stored, judged, outside={}, stops=stops)["not_compared"]
+    assert later[True]
+    assert later[False]
+    assert told == NONE | {
+        "no_stored_verdict": len(without),
+        "replayed_leniently": later[False],
+        "behind_newer_format": later[True],
+    }
 
 
 def test_verdicts_as_a_table_are_those_of_the_file(session: Any, tmp_path: Path) -> None:
@@ -96,7 +240,7 @@ def test_verdicts_as_a_table_are_those_of_the_file(session: Any, tmp_path: Path)
 
 
 def test_an_archive_alone_does_not_say_how_many_partitions_there_are(session: Any, tmp_path: Path) -> None:
-    log = loggen.generate(3, KNOBS["honest"])
+    log = loggen.generate(3, replace(KNOBS["honest"], partitions=2))
     topic = LogTopic(session, len(log.end_offsets))
     topic.records = [record_of(line) for line in log.lines]
     table_on(topic, tmp_path).process(frame_of(session, topic.records))
@@ -105,9 +249,14 @@ def test_an_archive_alone_does_not_say_how_many_partitions_there_are(session: An
         archive_log(session, alone)
     with pytest.raises(SparkJobError, match="holds no archive"):
         archive_log(session, str(tmp_path / "view"))
-    with pytest.raises(SparkJobError, match="records of partition"):
-        archive_log(session, alone, partitions=topic.partitions - 1)
-    found = run(session, lambda: nullcontext(archive_log(session, alone, partitions=topic.partitions)), Wanted(WANTS))
+    for folder, number in ((str(tmp_path), topic.partitions + 1), (alone, 1)):
+        with pytest.raises(SparkJobError, match=f"given as {number}, but") as refused:
+            archive_log(session, folder, partitions=number)
+        assert refused.value.exit_code == ExitCode.USAGE
+    warned: list[str] = []
+    opened = archive_log(session, alone, partitions=topic.partitions, warn=warned.append)
+    found = run(session, lambda: nullcontext(opened), Wanted(WANTS))
+    assert [line for line in warned if "whether it is complete cannot be known" in line] == warned != []
     ends = {number: found["end_offsets"][str(number)] for number in range(topic.partitions)}
     path = tmp_path / "log.jsonl"
     write_export(path, ExportHeader("t", ends, 0), topic.records, now_ms=lambda: log.exported_at_ms)
