@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from spark.errors import TableFormatError
 from spark.store import Folder
 
 if TYPE_CHECKING:
@@ -63,7 +64,16 @@ class Archive:
 
         Returns:
             What was removed, as paths below the archive.
+
+        Raises:
+            TableFormatError: There is more than one unfinished batch: the pointer is gone, or is an older one. What it does not
+                know may be nowhere else any more, so nothing is removed.
         """
+        highest = max((sequence for day in self.days() for sequence in self.batches(day)), default=-1)
+        if highest > newest + 1:
+            raise TableFormatError(
+                self.root.uri, f"it has batch {highest}, and the table's pointer is gone, or of {newest}, an older one"
+            )
         removed = []
         for day in [name for name in (self.root / _OLD).names() if _DAY.fullmatch(name)]:
             self._bring_back(day)
@@ -96,7 +106,7 @@ class Archive:
         """
         scratch = self.root / _SCRATCH
         scratch.remove()
-        rows.write.partitionBy("dt").parquet(scratch.uri)
+        rows.write.partitionBy("dt").parquet(scratch.place)
         written = ds.dataset(scratch.path, self._counted, "parquet", scratch.files).to_table()
         for day in [name for name in scratch.names() if _DAY.fullmatch(name)]:
             target = self.root / day
@@ -119,13 +129,13 @@ class Archive:
             Number of batches that there were.
         """
         batches = self.batches(day)
-        read = session.read.schema(schema).parquet((self.root / day).uri)
+        read = session.read.schema(schema).parquet((self.root / day).pattern)
         fresh = self.root / _COMPACTING / day
         (self.root / _COMPACTING).remove()
         files = 1 + read.count() // ROWS_IN_A_FILE
         ordered = read.repartitionByRange(files, *self._order).sortWithinPartitions(*self._order)
         # Its number is that of the newest: whatever is behind the pointer is told by it.
-        ordered.write.parquet((fresh / _name(max(batches))).uri)
+        ordered.write.parquet((fresh / _name(max(batches))).place)
         old = self.root / _OLD / day
         for name in (_OLD, _GONE):
             (self.root / name).remove()

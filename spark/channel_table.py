@@ -21,8 +21,8 @@ from spark.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
 from spark.arrow_fold import fold_with
 from spark.channel_digest import Published, published
 from spark.channel_joins import WholeLog
-from spark.channel_publish import Publish
-from spark.errors import NewerFormatError, TopicBrokenError
+from spark.channel_publish import Changes
+from spark.errors import NewerFormatError, TableFormatError, TopicBrokenError
 from spark.needed import EVERYTHING
 from spark.plan import Place, Reading, Step, Why, go_on, place_fields, read_place
 from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
@@ -76,7 +76,7 @@ class ChannelTable:
 
     Args:
         whole_log: Reads partitions from their beginning to these offsets (exclusive).
-        publish: Called before the pointer moves; what it is told may be told again.
+        changes: Told each snapshot that the pointer has named.
         compacts: Put the batches of days that are over into one.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
     """
@@ -90,7 +90,7 @@ class ChannelTable:
         *,
         whole_log: Callable[[Mapping[int, int]], DataFrame],
         check: Callable[[Mapping[int, int]], None] = lambda _: None,
-        publish: Publish | None = None,
+        changes: Changes | None = None,
         compacts: bool = True,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -102,7 +102,7 @@ class ChannelTable:
             log.partitions, log.compaction_lag_ms, lambda ends: with_group(whole_log(ends)), wall_ms
         )
         self._check = check
-        self._publish = publish
+        self._changes = changes
         self._wall_ms = wall_ms
         self._compacts = compacts
         self._compacted_before = ""
@@ -123,6 +123,8 @@ class ChannelTable:
         base = self._store.latest()
         places = self._places(base)
         self._recover(base)
+        if not self._clean:
+            self._tell_changes(base)
         positions = {number: place.position for number, place in places.items()}
         self._check(positions)
         rows = with_group(batch.where(not_below(positions))).persist(StorageLevel.MEMORY_AND_DISK)
@@ -135,6 +137,7 @@ class ChannelTable:
             outcome = self._take(base, places, rows, found, begun_ms)
         finally:
             rows.unpersist()
+        self._tell_changes(self._store.latest())
         after = self.places()
         self._compact(after)
         self._clean = True
@@ -143,6 +146,10 @@ class ChannelTable:
             number, stop = min(stopped.items())
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
         return outcome
+
+    def _tell_changes(self, newest: Pointer | None) -> None:
+        if self._changes is not None:
+            self._changes.tell(newest, self._read)
 
     def _compact(self, places: Mapping[int, Place]) -> None:
         """Put the batches of each day that is over in all partitions into one."""
@@ -193,12 +200,8 @@ class ChannelTable:
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
             rest = self._untouched(base, steps, needed)
             whole = state if rest is None else state.unionByName(rest)
-            whole.coalesce(2).write.parquet(folder.uri)
+            whole.coalesce(2).write.parquet(folder.place)
             differences = self._differences(folded, steps)
-            if self._publish is not None:
-                snapshot = self._snapshot(base)
-                before = None if snapshot is None else snapshot.where(needed)
-                self._publish(state, before, sequence)
         finally:
             folded.unpersist()
             if older is not None:
@@ -228,9 +231,13 @@ class ChannelTable:
         return sorted_rows.mapInArrow(fold_with(plans), _OUT_TYPE).persist(StorageLevel.MEMORY_AND_DISK)
 
     def _snapshot(self, base: Pointer | None) -> DataFrame | None:
-        if base is None:
-            return None
-        return self._session.read.schema(_STATE_TYPE).parquet(self._store.folder(base.sequence).uri)
+        return None if base is None else self._read(base.sequence)
+
+    def _read(self, sequence: int) -> DataFrame:
+        folder = self._store.folder(sequence)
+        if not folder.exists():
+            raise TableFormatError(self._store.root.uri, f"its pointer names the snapshot {sequence}, which is gone")
+        return self._session.read.schema(_STATE_TYPE).parquet(folder.pattern)
 
     def _held(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
         """Rows of the snapshot that the fold goes on from."""

@@ -41,9 +41,17 @@ def kafka_options(
             that cannot be read.
     """
     given = client.properties
-    found = {name: value for name, value in given.items() if name in _SAME}
+    # Java waits a minute before it says that nobody answers.
+    patience_ms = client.tuning.request_timeout_ms * 2
+    found = {"request.timeout.ms": str(patience_ms), "default.api.timeout.ms": str(2 * patience_ms)}
+    found |= {name: value for name, value in given.items() if name in _SAME}
     found |= _sasl(given, extra or {})
     found |= _ssl(given, read_text)
+    if "bootstrap.servers" in (extra or {}):
+        raise SparkJobError(
+            "--kafka-option bootstrap.servers would have Spark read another Kafka than the one that is checked",
+            hint="Name it with --bootstrap-servers.",
+        )
     found |= dict(extra or {})
     found["bootstrap.servers"] = client.bootstrap_servers
     return {f"kafka.{name}": value for name, value in found.items()}

@@ -10,13 +10,34 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from spark.locks import only_job
+from spark.errors import TableFormatError
+from spark.locks import apart, only_job
 from spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark.streaming import Streaming
+
+
+def say(line: str) -> None:
+    """Tell people, on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def refuse_foreign(table: str, job: str, foreign: str) -> None:
+    """See that a table is not another job's.
+
+    Args:
+        foreign: Folder that only the other job makes.
+
+    Raises:
+        TableFormatError: It is.
+    """
+    from spark.store import Folder  # noqa: PLC0415 - help must not wait for Arrow
+
+    if (Folder(table) / foreign).exists():
+        raise TableFormatError(table, f"it is not a table of {job}: it has a folder `{foreign}`")
 
 
 @contextmanager
@@ -28,7 +49,9 @@ def job_session(job: str, told: Streaming, table: str) -> Iterator[SparkSession]
         SparkJobError: Spark is missing, or does not start.
     """
     _log_to_stderr()
+    apart(told.checkpoint, table)
     with only_job(job, [told.checkpoint, table]):
+        say(f"{job}: channel {told.channel} at {told.client.bootstrap_servers}, into {table}")
         session = open_session(f"statechannel {job} {told.channel}", conf=told.conf)
         try:
             yield session

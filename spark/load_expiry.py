@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from loaddata.expiry import Expiry, ExpiryRules
@@ -94,7 +95,8 @@ class TopicExpiry:
         """
         born: dict[str, _Born] = {}
         for name, one in held.items():
-            proven_s = now_s - one.log_age_s
+            # What was read behind an end that was reached is not older than that end, whatever the log's clock says.
+            proven_s = max(now_s - one.log_age_s, -inf if self.judged_s is None else self.judged_s)
             known = self._born.get(name)
             if known is None or known.offset != one.offset:
                 known = _Born(one.offset, proven_s)

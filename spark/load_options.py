@@ -39,7 +39,7 @@ class LoadViewsOptions:
     table: str
     checkpoint: str
     client: ClientSettings
-    spark_kafka: Mapping[str, str]
+    spark_kafka: Mapping[str, str] = field(repr=False)  # passwords are in it
     trigger: Mapping[str, Any] = field(default_factory=dict)
     trigger_s: float = 5.0
     max_offsets_per_trigger: int = OFFSETS_MAX

@@ -93,12 +93,17 @@ class LoadTable:
     def check_ours(self, base: Pointer | None) -> None:
         """See, before anything is written, that nobody else has published since `base` was read.
 
+        What one that died has left is removed then: a pointer that moved over it would make it count.
+
         Raises:
             TableChangedError: Somebody has.
         """
         found = self.views.latest()
         if (found and found.sequence) != (base and base.sequence):
             raise TableChangedError(self.views.root.uri, None if found is None else found.sequence)
+        if not self._tidy:
+            self.history.recover(-1 if base is None else base.sequence)
+            self._tidy = True
 
     def restored(self, base: Pointer, kind: Kind) -> list[dict[str, Any]]:
         """The reports of a snapshot without their figures, for `LoadFold.restore`."""
@@ -106,7 +111,7 @@ class LoadTable:
         return found
 
     def _view(self, base: Pointer, kind: Kind) -> DataFrame:
-        return self._spark.read.parquet(f"{self.views.folder(base.sequence).uri}/{kind}")
+        return self._spark.read.parquet(f"{self.views.folder(base.sequence).pattern}/{kind}")
 
     def write_history(
         self, rows: DataFrame, judged: Sequence[Judged], topic_ids: Mapping[str, str], base: Pointer | None
@@ -117,8 +122,6 @@ class LoadTable:
             topic_ids: Id of each topic: another one has offsets of its own.
         """
         newest = -1 if base is None else base.sequence
-        if not self._tidy:
-            self.history.recover(newest)
         self._tidy = False
         fates = self._spark.createDataFrame(pa.Table.from_pylist([one._asdict() for one in judged], schema=_JUDGED))
         told = rows.drop("reason").join(F.broadcast(fates), ["kind", "offset"])
@@ -129,12 +132,14 @@ class LoadTable:
 
     def compact(self, day: str) -> None:
         """Put the batches of the days before this one into one each."""
+        self._tidy = False
         for one in self.history.to_compact(day):
             count = self.history.compact(self._spark, one, self._history_schema(one))
             _log.info("%s of the history was %d batches and is one now", one, count)
+        self._tidy = True
 
     def _history_schema(self, day: str) -> StructType:
-        return self._spark.read.parquet((self.history.root / day).uri).drop("batch").schema
+        return self._spark.read.parquet((self.history.root / day).pattern).drop("batch").schema
 
     def write_views(
         self, rows: DataFrame, winners: Iterable[tuple[str, int]], base: Pointer | None, anew: Iterable[Kind] = ()
@@ -156,7 +161,7 @@ class LoadTable:
                 known = known.unionByName(self._view(base, kind).select(*columns))
             mine = wanted.where(F.col("kind") == str(kind)).select("offset")
             view = known.join(mine, "offset", "left_semi").select(*columns).coalesce(1).sortWithinPartitions("broker")
-            view.write.mode("overwrite").parquet(f"{folder.uri}/{kind}")
+            view.write.mode("overwrite").parquet(f"{folder.place}/{kind}")
 
     def publish(self, base: Pointer | None, meta: dict[str, Any]) -> Pointer:
         """Move the pointer; what was written counts from now on."""

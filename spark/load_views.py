@@ -105,7 +105,7 @@ class LoadViews:
             self._records()
             .writeStream.foreachBatch(work or self.take)
             .queryName(f"{JOB}-{options.channel}")
-            .option("checkpointLocation", (root / f"{_RUN}{uuid.uuid4().hex}").uri)
+            .option("checkpointLocation", (root / f"{_RUN}{uuid.uuid4().hex}").place)
         )
         self._query = None
         self._query = writer.trigger(**options.trigger).start()

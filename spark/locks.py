@@ -1,8 +1,8 @@
 """One job at a time on a checkpoint, and on a table: the kernel's lock on a file beside the folder.
 
 The lock goes when the process does, however it ends. It holds between processes of one machine, or of several that
-share the folder by a file system that locks. Elsewhere (object stores) a table is still safe, because its pointer is
-moved only from where the writer found it (`spark.store`); the second writer then fails at its first batch.
+share the folder by a file system that locks. Elsewhere (object stores) the second writer fails when it publishes, because
+the pointer is moved only from where its writer found it (`spark.store`), but may have written where the first one did.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ def only_job(job: str, places: Iterable[str | Path | None]) -> Iterator[None]:
 
 @contextmanager
 def _held(job: str, folder: Path) -> Iterator[None]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with lock_file(folder).open("a+", encoding="utf-8") as lock:
+    with _open_lock(folder) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -64,6 +63,33 @@ def _held(job: str, folder: Path) -> Iterator[None]:
         lock.flush()
         # The file stays: whoever removed it could remove one that a third process has just locked.
         yield
+
+
+def _open_lock(folder: Path) -> IO[str]:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return lock_file(folder).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise SparkJobError(
+            f"{folder} cannot be used: {error.strerror} ({error.filename})",
+            hint="Name a folder that can be made and written.",
+            exit_code=JobExitCode.TABLE_UNUSABLE,
+        ) from error
+
+
+def apart(checkpoint: str, table: str) -> None:
+    """See that checkpoint and table are two folders, none in the other.
+
+    Raises:
+        SparkJobError: They are not.
+    """
+    paths = [str(_local(place) or place).rstrip("/") + "/" for place in (checkpoint, table)]
+    if paths[0].startswith(paths[1]) or paths[1].startswith(paths[0]):
+        raise SparkJobError(
+            f"the checkpoint {checkpoint} and the table {table} lie in one another",
+            hint="Give the job two folders beside each other.",
+            exit_code=2,
+        )
 
 
 def lock_file(folder: Path) -> Path:

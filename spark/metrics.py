@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -111,6 +112,7 @@ def measured(session: SparkSession, metrics: JobMetrics, port: int | None) -> It
     if port is not None:
         try:
             server, _ = start_http_server(port, addr=LOOPBACK, registry=metrics.registry)
+            print(f"metrics: http://{LOOPBACK}:{server.server_port}/metrics", file=sys.stderr, flush=True)
         except OSError as error:
             raise SparkJobError(
                 f"metrics cannot be served on {LOOPBACK}:{port}: {error.strerror}",

@@ -49,6 +49,7 @@ _FOUND = "kind string, partition int, offset long, key binary, content binary"
 _OFFSETS_OF_A_TASK = 100_000
 _TASKS_MAX = 64
 _PASSES_MAX = 5
+_LATEST_MS = 2**63 - 1
 _JOINED_BYTES = 1 << 20
 
 
@@ -222,7 +223,7 @@ class Replay:
         as_of = self._request.as_of
         if as_of is not None and as_of.offset is not None:
             return dict.fromkeys(self._log.ends, as_of.offset + 1)
-        if as_of is None or as_of.time_ms is None:
+        if as_of is None or as_of.time_ms is None or as_of.time_ms >= _LATEST_MS:
             return {}
         later = self._records().where(F.col("timestamp_ms") > as_of.time_ms)
         return {

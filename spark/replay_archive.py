@@ -112,4 +112,4 @@ def _stored_rows(session: SparkSession, folder: str) -> DataFrame:
             hint="Name the folder that the job table-view writes to.",
             exit_code=JobExitCode.TABLE_UNUSABLE,
         )
-    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.uri)
+    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)

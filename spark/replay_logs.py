@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PLAIN_NAME = re.compile(r"(?![._])[A-Za-z0-9_.=+@-]+", re.ASCII)
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_.=+@/-]+", re.ASCII)
 # Spark asks Kafka for little at a time, and waits for it each time.
 _FETCHING = {"kafka.max.partition.fetch.bytes": str(8 << 20), "kafka.max.poll.records": "5000"}
@@ -58,9 +59,13 @@ def export_log(session: SparkSession, path: Path) -> Iterator[Log]:
 
 @contextmanager
 def _plain(path: Path) -> Iterator[Path]:
-    """A name of the file that Spark takes as it stands: it passes over hidden ones, and takes brackets for patterns."""
+    """A name of the file that Spark takes as it stands.
+
+    It passes over hidden ones, takes brackets for patterns, and unpacks what has a name like that of a packed file.
+    """
     whole = path.resolve()
-    if _PLAIN_NAME.fullmatch(whole.name) and _PLAIN_FOLDER.fullmatch(str(whole.parent)):
+    is_plain = _PLAIN_NAME.fullmatch(whole.name) and not whole.name.lower().endswith(_COMPRESSED)
+    if is_plain and _PLAIN_FOLDER.fullmatch(str(whole.parent)):
         yield whole
         return
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:

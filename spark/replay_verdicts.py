@@ -48,7 +48,7 @@ def write_verdicts(verdicts: DataFrame, folder: str, records: int) -> None:
     files = 1 + records // _OFFSETS_OF_A_FILE
     ordered = verdicts.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
     try:
-        ordered.write.parquet(target.uri)
+        ordered.write.parquet(target.place)
     except AnalysisException as error:
         raise SparkJobError(
             f"{target.uri} cannot be written: {error.getMessage()}",

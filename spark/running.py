@@ -44,7 +44,7 @@ _HINTS = {
     Cause.JVM_ENDED: "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
     Cause.WORKER_LACKS: "Every node needs the package and what it requires: install it there and name that Python with "
     "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
-    Cause.OTHER: "What Spark wrote above says more.",
+    Cause.OTHER: "`--debug` shows all that Spark says of it.",
 }
 
 

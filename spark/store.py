@@ -10,6 +10,7 @@ Paths are those of `pyarrow.fs`: a plain path, or a URI (`file://`, `hdfs://`, `
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from spark.errors import TableChangedError, TableFormatError
 
 FORMAT = 1
 POINTER = "LATEST"
+_PATTERN = re.compile(r"([\\*?{}\[\]])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,16 @@ class Folder:
 
     def __truediv__(self, name: str) -> Folder:
         return Folder(f"{self.uri}/{name}")
+
+    @property
+    def place(self) -> str:
+        """Its name where Spark writes: Hadoop's paths are URIs without escapes."""
+        return f"file://{self.path}" if self.uri.startswith("file:") else self.uri
+
+    @property
+    def pattern(self) -> str:
+        """Its name where Spark reads: brackets and stars would be patterns there."""
+        return _PATTERN.sub(r"\\\1", self.place)
 
     def names(self) -> list[str]:
         """Names of what lies in it, sorted; none where it does not exist."""

@@ -5,7 +5,7 @@ A row has `partition`, `offset`, `timestamp_ms`, `key`, `value`, and `group`: th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 _LAST = 2**63 - 1
 _KEY_MAX_BYTES = 300  # of a known form has at most 279
+_TOLD_OFFSETS, _TOLD_BYTES = 10_000, 1_000
+"""Control records within so many offsets, and of so many bytes, come along with the first look; more are decoded by workers."""
 _STOPS = "partition int, offset long, format long"
+_WORDS = "partition int, offset long, is_mark boolean, number long"
+_WORDS_ARROW = pa.schema(
+    [("partition", pa.int32()), ("offset", pa.int64()), ("is_mark", pa.bool_()), ("number", pa.int64())]
+)
 _STOPS_ARROW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("format", pa.int64())])
 
 
@@ -62,7 +68,6 @@ _LOOK = (
     "min(timestamp_ms) as oldest_ms",
     "max(timestamp_ms) as newest_ms",
     f"count_if({MAY_BE_NEWER}) as doubtful",
-    f"collect_list(if({_TOLD}, struct(offset, key, value), null)) as told",
 )
 
 
@@ -82,7 +87,14 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
         found = _look(rows, positions)
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
-    seen = {row["partition"]: _seen(row, stops.get(row["partition"]), gaps.get(row["partition"])) for row in found}
+    more = [row["partition"] for row in found if row["more_told"]]
+    words = _words_of(rows.where(F.col("partition").isin(more))) if more else {}
+    words |= {row["partition"]: [*_words(row["told"])] for row in found if not row["more_told"]}
+    seen = {
+        number: _seen(row, stops.get(number), gaps.get(number), words.get(number, ()))
+        for row in found
+        for number in (row["partition"],)
+    }
     return Survey(seen, {row["partition"]: _needed(row, positions) for row in found})
 
 
@@ -90,7 +102,10 @@ def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
     # A set that hostile keys cannot make larger than this; where there are more records nobody asks for it.
     near = f"offset < {_by_partition(positions)} + {KEYS_MAX} and length(key) <= {_KEY_MAX_BYTES}"
     keys = f"collect_set(if({near}, key, null)) as keys"
-    return rows.groupBy("partition").agg(*map(F.expr, (*_LOOK, keys))).collect()
+    few = f"offset < {_by_partition(positions)} + {_TOLD_OFFSETS} and coalesce(length(value), 0) <= {_TOLD_BYTES}"
+    told = f"collect_list(if({_TOLD} and {few}, struct(offset, key, value), null)) as told"
+    more_told = f"count_if({_TOLD} and not ({few})) as more_told"
+    return rows.groupBy("partition").agg(*map(F.expr, (*_LOOK, keys, told, more_told))).collect()
 
 
 def _needed(row: Row, positions: Mapping[int, int]) -> Needed:
@@ -102,17 +117,45 @@ def _has_gap(row: Row, position: int) -> bool:
     return bool(row["first"] != position or row["records"] != row["last"] - row["first"] + 1)
 
 
-def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None) -> Seen:
-    heartbeats, marks = [], []
-    for offset, key, value in sorted(row["told"], key=lambda one: one[0]):
+def _words(told: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching | Mark]:
+    """What control records say; those that do not decode say nothing."""
+    for offset, key, value in told:
+        content = None if value is None else bytes(value)
         if bytes(key) == HEARTBEAT_KEY:
-            heartbeat = decode_heartbeat(None if value is None else bytes(value))
+            heartbeat = decode_heartbeat(content)
             if heartbeat is not None:
-                heartbeats.append(Vouching(offset, heartbeat.clean_to))
+                yield Vouching(offset, heartbeat.clean_to)
         else:
-            mark = decode_mark(None if value is None else bytes(value))
+            mark = decode_mark(content)
             if mark is not None:
-                marks.append(Mark(offset, mark.through))
+                yield Mark(offset, mark.through)
+
+
+def _words_of(rows: DataFrame) -> dict[int, list[Vouching | Mark]]:
+    """The same, decoded by the workers: neither junk nor values come to the driver."""
+    told = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
+    found: dict[int, list[Vouching | Mark]] = {}
+    for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in told.columns), strict=True):
+        found.setdefault(partition, []).append((Mark if is_mark else Vouching)(offset, number))
+    return found
+
+
+def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        names = ("partition", "offset", "key", "value")
+        found = [
+            (partition, word.offset, isinstance(word, Mark), word.through if isinstance(word, Mark) else word.clean_to)
+            for partition, *told in zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            for word in _words([(told[0], told[1], told[2])])
+        ]
+        if found:
+            columns = zip(zip(*found, strict=True), _WORDS_ARROW, strict=True)
+            arrays = [pa.array(column, one.type) for column, one in columns]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_WORDS_ARROW)
+
+
+def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None, words: Iterable[Vouching | Mark]) -> Seen:
+    ordered = sorted(words, key=lambda one: one.offset)
     gap_end, gap_end_ms = gap or (-1, 0)
     return Seen(
         records=row["records"],
@@ -123,8 +166,8 @@ def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None) -> Seen:
         gap_end=gap_end,
         gap_end_ms=gap_end_ms,
         stop=stop,
-        heartbeats=tuple(heartbeats),
-        marks=tuple(marks),
+        heartbeats=tuple(one for one in ordered if isinstance(one, Vouching)),
+        marks=tuple(one for one in ordered if isinstance(one, Mark)),
     )
 
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 if TYPE_CHECKING:
     from spark.channel_table import Outcome
+    from spark.store import Pointer
 
 _log = structlog.get_logger(__name__)
 
@@ -18,11 +19,15 @@ class TableFigures:
 
     Args:
         alarm_after_ms: A quarter of the compaction lag: what lies unread for longer may soon be cleaned away.
+
+    Attributes:
+        records: New ones since the start.
     """
 
     def __init__(self, registry: CollectorRegistry, alarm_after_ms: int) -> None:
         self._alarm_after_ms = alarm_after_ms
         self._alarmed = False
+        self.records = 0
         self.verdicts = Counter(
             "statechannel_spark_verdicts_total", "Records archived, by verdict.", ["verdict"], registry=registry
         )
@@ -39,10 +44,19 @@ class TableFigures:
     def _gauge(registry: CollectorRegistry, name: str, meaning: str) -> Gauge:
         return Gauge(f"statechannel_spark_{name}", meaning, registry=registry)
 
+    def begins(self, pointer: Pointer | None) -> None:
+        """What the table holds already."""
+        if pointer is None:
+            return
+        self.sequence.set(pointer.sequence)
+        for gauge, name in ((self.keys, "keys"), (self.bundles, "bundles"), (self.debts, "debts")):
+            gauge.set(pointer.meta[name])
+
     def took(self, outcome: Outcome) -> None:
         """A batch is published."""
         for verdict, count in (outcome.verdicts or {}).items():
             self.verdicts.labels(verdict or "none").inc(count)
+        self.records += outcome.records
         self.oldest_s.set(outcome.oldest_unread_ms / 1_000)
         if outcome.sequence is not None:
             self.sequence.set(outcome.sequence)

@@ -10,7 +10,7 @@ from loaddata.expiry import ExpiryRules
 from loaddata.table_view import ViewRules
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
-from spark.job_session import job_session
+from spark.job_session import job_session, refuse_foreign
 from spark.load_options import JOB, OFFSETS_MAX, LoadViewsOptions
 from spark.streaming import Streaming
 
@@ -89,6 +89,7 @@ def run(session: SparkSession, told: Streaming, options: LoadViewsOptions, stop:
     from spark.metrics import JobMetrics, measured  # noqa: PLC0415
     from spark.running import Work, run_query  # noqa: PLC0415
 
+    refuse_foreign(options.table, JOB, "view")
     metrics = JobMetrics(JOB)
     figures = LoadFigures(metrics.registry)
     job = LoadViews(session, options, on_batch=figures.took)

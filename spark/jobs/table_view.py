@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
-from spark.job_session import job_session
+from spark.job_session import job_session, refuse_foreign, say
 from spark.streaming import Streaming
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
     # Imported late: help must not wait for Spark.
     from spark.archive import Archive  # noqa: PLC0415
     from spark.channel_log import ChannelTopic, raw_rows  # noqa: PLC0415
-    from spark.channel_publish import to_topic  # noqa: PLC0415
+    from spark.channel_publish import Changes, to_topic  # noqa: PLC0415
     from spark.channel_table import ChannelTable  # noqa: PLC0415
     from spark.metrics import JobMetrics, measured  # noqa: PLC0415
     from spark.running import Work, run_query  # noqa: PLC0415
@@ -83,19 +83,24 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
 
     topic = ChannelTopic(told.client, told.channel, told.kafka(), accept_lost_head=mine.accept_lost_head)
     root = mine.table.rstrip("/")
-    publish = None if mine.publish_topic is None else to_topic(told.kafka(), mine.publish_topic)
+    store = SnapshotStore(f"{root}/view", mine.keep)
+    changes = None
+    if mine.publish_topic is not None:
+        changes = Changes(store, mine.publish_topic, to_topic(told.kafka(), mine.publish_topic))
     table = ChannelTable(
         session,
         topic.log,
-        SnapshotStore(f"{root}/view", mine.keep),
+        store,
         Archive(f"{root}/archive"),
         whole_log=lambda ends: topic.whole(session, ends),
         check=topic.check,
-        publish=publish,
+        changes=changes,
         compacts=mine.compacts,
     )
+    refuse_foreign(root, JOB, "views")
     metrics = JobMetrics(JOB)
     figures = TableFigures(metrics.registry, topic.log.compaction_lag_ms // 4)
+    figures.begins(store.latest())
 
     def batch(frame: DataFrame, _: int) -> None:
         figures.took(table.process(raw_rows(frame)))
@@ -114,6 +119,14 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
 
     with measured(session, metrics, told.metrics_port):
         run_query(start, stop=stop, work=work, retries=told.retries, stop_timeout_s=told.stop_timeout_s)
+    newest = store.latest()
+    if newest is not None:
+        meta = newest.meta
+        ends = ", ".join(f"{number}: {place['position']}" for number, place in meta["partitions"].items())
+        say(
+            f"{JOB}: {figures.records} records read; snapshot {newest.sequence} has {meta['bundles']} bundles, "
+            f"next offsets {ends}, digest {meta['digest']}"
+        )
 
 
 app = job_app(table_view)

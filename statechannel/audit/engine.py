@@ -48,7 +48,7 @@ class LiveSource:
 
     bootstrap_servers: str
     topic: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)  # passwords are in it
     export: Callable[[Path], object]
 
 
@@ -102,7 +102,7 @@ class AuditQuestion:
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS
     verdicts: Path | None = None
     wants: Wants = field(default_factory=Wants)
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # object stores have secrets in it
 
 
 class GapCount(NamedTuple):

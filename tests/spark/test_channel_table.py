@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
+from spark.replay_logs import archive_log
 from spark.store import SnapshotStore
 from statechannel.core import auditor
 from statechannel.core.inputs import RecordRead
@@ -73,6 +74,25 @@ def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, kn
     assert [(row["key"], row["value"]) for row in rows] == [
         (record.key, record.value) for record in sorted(topic.records, key=lambda r: (r.partition, r.offset))
     ]
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "x[1]", "50%20", "a#b"])
+def test_names_of_folders(session: SparkSession, tmp_path: Path, name: str) -> None:
+    log = loggen.generate(1, KNOBS["honest"])
+    topic = LogTopic(session, len(log.end_offsets))
+    records = in_arrival_order(log, 1)
+    topic.records = [
+        one._replace(timestamp_ms=86_400_000 * (1 + n * 3 // len(records))) for n, one in enumerate(records)
+    ]
+    folder = tmp_path / name
+    table = table_on(topic, folder)
+    for piece in pieces(topic.records, [10, 20]):
+        table.process(frame_of(session, piece))
+    assert [(row["partition"], row["offset"]) for row in archived(folder)] == sorted(
+        (one.partition, one.offset) for one in records
+    )
+    assert archive_log(session, str(folder)).rows.count() == len(records)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_days_that_are_over_become_one_batch(session: SparkSession, tmp_path: Path) -> None:

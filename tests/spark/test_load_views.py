@@ -15,6 +15,7 @@ from spark.errors import JobExitCode, TableChangedError, TableFormatError
 from spark.load_options import LoadViewsOptions
 from spark.load_topics import TopicBrokenError
 from spark.load_views import LoadViews
+from spark.store import Folder
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_bounds import Bounds
 from tests.support.load_reports import NOW_MS, null, record
@@ -259,6 +260,51 @@ def test_a_day_that_is_over_becomes_one_batch(world) -> None:
     assert len(world.history()) == 6
     bundles = world.session.read.parquet(str(history)).where("kind = 'top-bundles'").select("bundles").collect()
     assert [len(row.bundles) for row in bundles] == [2, 2]
+
+
+def test_a_compaction_that_was_cut_off_and_a_start_without_a_record(world, monkeypatch) -> None:
+    for n in range(2):
+        world.take(record("b1", offset=n, seq=n + 1))
+    before = world.history()
+    later_ms = NOW_MS + DAY_MS
+    with monkeypatch.context() as patch:
+        real = Folder.move_to
+
+        def dies(folder: Folder, other: Folder) -> None:
+            real(folder, other)
+            if "_replaced" in other.path:
+                raise OSError("killed")
+
+        patch.setattr(Folder, "move_to", dies)
+        with pytest.raises(OSError, match="killed"):
+            world.take(record("b1", offset=2, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
+    world.started()
+    world.take()
+    world.take(record("b1", offset=3, seq=4, timestamp_ms=later_ms, written_at_ms=later_ms))
+    new = [("broker-load", n, "taken", "") for n in (2, 3)]
+    assert world.history() == [*before, *new]
+
+
+@pytest.mark.xfail(strict=True, reason="a report that is dropped for its clock does not count as a sign of life")
+def test_brokers_that_report_are_alive_whatever_the_clock_of_kafka(world) -> None:
+    """A Kafka broker whose clock is two days ahead leads: every report looks as if written by a broken clock."""
+    world.take(record("b1", offset=0))
+    for n in range(1, 30):
+        world.now_s += 5.0
+        world.take(record("b1", offset=n, seq=n + 1, timestamp_ms=NOW_MS + 2 * DAY_MS, written_at_ms=NOW_MS))
+    assert world.job.expiry[Kind.BROKER_LOAD].suspects == []
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "x[1]", "50%20", "a#b"])
+def test_names_of_folders(session, tmp_path, name) -> None:
+    world = World(session, tmp_path / name)
+    for n in range(2):
+        world.take(record("b1", offset=n, seq=n + 1))
+    world.started()
+    world.take(record("b1", offset=2, seq=3))
+    found = pyarrow.dataset.dataset(tmp_path / name / "table" / "history", partitioning="hive").to_table()
+    assert sorted(found["offset"].to_pylist()) == [0, 1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_old_snapshots_go(world) -> None:

@@ -95,11 +95,20 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", ["log.jsonl", "_log [1] {a,b} ü?.jsonl", ".log"])
+@pytest.mark.parametrize("name", ["log.jsonl", "_log [1] {a,b} ü?.jsonl", ".log", "log.gz", "log.jsonl.bz2"])
 def test_odd_lines_and_odd_names(session: Any, name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_bytes(b"\n".join(LINES))
     assert check(session, AuditQuestion(ExportSource(file), wants=ALL, verdicts=tmp_path), tmp_path) == "full"
+
+
+@pytest.mark.parametrize(
+    "as_of", ["9999999999999999999ms", "9223372036854775807ms", "9999999999999999999", "0001-01-01"]
+)
+def test_moments_before_and_behind_everything(session: Any, as_of: str, tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(b"\n".join(LINES))
+    check(session, AuditQuestion(ExportSource(file), as_of=parse_as_of(as_of), wants=ALL), tmp_path)
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -92,3 +92,25 @@ def test_the_same_is_seen(session: SparkSession, knobs: str, seed: int) -> None:
         assert newest_old(rows, found.seen, oldest_kept_ms=middle_ms) == old
     finally:
         rows.unpersist()
+
+
+def test_control_records_do_not_pass_the_driver_whole(session: SparkSession) -> None:
+    """Junk as large as Kafka takes it, and more heartbeats than the first look brings along."""
+    sound = b'{"format":1,"kind":"heartbeat","id":"a","covers":1,"by":{"broker":"b","incarnation":"i"},"clean_to":%d}'
+    values = [b"x" * 900_000, sound % 0, sound % 1 + b" " * 2_000, None, *(sound % n for n in range(20_000))]
+    log = [RecordRead(Topic.CHANNEL, 0, n, n, b"!heartbeat", value) for n, value in enumerate(values)]
+    found = survey(with_group(frame_of(session, log)), {}).seen
+    assert found == {0: seen_in(log, 0)}
+
+
+def test_junk_under_the_key_of_heartbeats_is_survived(session: SparkSession) -> None:
+    """More of it than the driver has memory: it used to end the JVM."""
+    junk_rows = session.range(1_200).selectExpr(
+        "0 as partition",
+        "id as offset",
+        "id as timestamp_ms",
+        "cast('!heartbeat' as binary) as key",
+        "cast(repeat('x', 900000) as binary) as value",
+        "cast(null as array<struct<key: string, value: binary>>) as headers",
+    )
+    assert survey(with_group(junk_rows), {}).seen[0].records == 1_200

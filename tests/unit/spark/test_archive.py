@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark.archive import Archive
+from spark.errors import TableFormatError
 from spark.schemas import ARCHIVE
 from spark.store import Folder
 
@@ -158,9 +159,22 @@ def test_a_batch_whose_pointer_was_never_written_is_removed(archive):
     assert read(archive) == once(0)
 
 
-def test_everything_goes_where_nothing_was_ever_published(archive):
-    archive.recover(-1)
-    assert read(archive) == Counter()
+def test_the_first_batch_goes_where_nothing_was_ever_published(tmp_path, kill):
+    made = Archive(str(tmp_path / "archive"))
+    made.add(BATCHES[0], 0)
+    made.recover(-1)
+    assert read(made) == Counter()
+
+
+def test_a_pointer_that_is_gone_or_older_takes_no_archive_along(archive):
+    """What lies behind it was published once, and may be cleaned away in Kafka."""
+    with pytest.raises(TableFormatError):
+        archive.recover(-1)
+    assert compact(archive) == 2
+    archive.add(BATCHES[2], 2)
+    with pytest.raises(TableFormatError):
+        archive.recover(0)
+    assert read(archive) == once(0, 1, 2)
 
 
 class Session:

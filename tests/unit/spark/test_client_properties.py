@@ -20,6 +20,9 @@ def options(properties, extra=None):
     found = kafka_options(client, extra, read_text=FILES.__getitem__)
     assert all(name.startswith("kafka.") for name in found)
     assert found.pop("kafka.bootstrap.servers") == "h:1"
+    # Twice and four times as long as one answer may take.
+    assert found.pop("kafka.request.timeout.ms") == "10000"
+    assert found.pop("kafka.default.api.timeout.ms") == "20000"
     return {name.removeprefix("kafka."): value for name, value in found.items()}
 
 
@@ -129,3 +132,8 @@ def test_secrets_are_in_no_repr_and_no_error():
     with pytest.raises(SparkJobError) as error:
         options(given | {"sasl.mechanism": "OTHER"})
     assert secret not in f"{error.value} {error.value.hint}"
+
+
+def test_spark_reads_the_kafka_that_is_checked():
+    with pytest.raises(SparkJobError, match="another Kafka"):
+        options({}, {"bootstrap.servers": "elsewhere:9092"})

@@ -74,6 +74,15 @@ def test_what_the_log_proves_counts_until_the_end_was_reached_and_not_later() ->
     assert expiry.suspects == ["a"]
 
 
+def test_a_clock_that_jumps_right_behind_a_report_makes_it_no_older() -> None:
+    """Another Kafka broker leads, an hour ahead: its first record lies in the same batch as a report."""
+    expiry = expiry_of()
+    assert ticks(expiry, {"a": Holding(3, 0.0)}, 0.0, 50.0) == []
+    held = {"a": Holding(11, 3_600.0), "b": Holding(12, 0.0)}
+    found = [now_s for now_s in range(55, 155, 5) if batch(expiry, float(now_s), held, end=13, position=13)]
+    assert found == [], "it is a hundred seconds old at most"
+
+
 def test_nobody_is_judged_while_the_job_is_behind() -> None:
     expiry = expiry_of()
     held = {"a": Holding(3, 5_000.0)}

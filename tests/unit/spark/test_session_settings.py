@@ -8,7 +8,11 @@ import pytest
 
 from spark import session
 from spark.errors import JobExitCode, SparkJobError
+from spark.load_options import LoadViewsOptions
 from spark.session import check_installed, settings_for
+from spark.streaming import Streaming
+from statechannel.audit.engine import AuditQuestion, LiveSource
+from statechannel.kafka.client_settings import ClientSettings
 
 JARS = (Path("/jars/one.jar"), Path("/jars/two.jar"))
 
@@ -65,3 +69,14 @@ def test_python_of_the_executors(monkeypatch, before, conf, chosen):
     monkeypatch.setattr(os, "environ", {} if before is None else {"PYSPARK_PYTHON": before})
     session._choose_worker_python(conf)
     assert os.environ["PYSPARK_PYTHON"] == chosen
+
+
+def test_secrets_are_in_no_repr():
+    client = ClientSettings("k:9092", {"sasl.password": "hush"})
+    live = LiveSource("k:9092", "t", client.properties, print)
+    told = [
+        LoadViewsOptions("c", "t", "p", client, {"kafka.sasl.jaas.config": "hush"}),
+        Streaming(client, "c", "p", {"sasl.jaas.config": "hush"}, conf={"spark.hadoop.fs.s3a.secret.key": "hush"}),
+        AuditQuestion(live, options={"spark.hadoop.fs.s3a.secret.key": "hush"}),
+    ]
+    assert "hush" not in repr(told)
