@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from spark.replay_logs import archive_log
+from spark.replay_archive import archive_log
 from spark.store import SnapshotStore
 from statechannel.core import auditor
 from statechannel.core.inputs import RecordRead

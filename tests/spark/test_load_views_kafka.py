@@ -157,7 +157,9 @@ async def test_who_is_dead_is_buried_and_who_is_alive_never_however_the_job_is_r
         await come_true(lambda: "b1" in b1.top_bundles() and "b1" in b1.broker_loads())
         both = Both(kafka, topic_prefix)
         try:
-            with running(session, kafka, topic_prefix, tmp_path) as job:
+            # A grace that no machine is too slow for: it ends as a suspect.
+            patient = ExpiryRules(ttl_s=TTL_S, grace_s=3_600)
+            with running(session, kafka, topic_prefix, tmp_path, expiry=patient) as job:
                 await come_true(lambda: job.meta or job.error, "the job is up")
                 both.write_as("dead1")
                 await come_true(lambda: "dead1" in job.suspects() or job.error, "it is suspect")
