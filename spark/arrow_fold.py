@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark.arrow_rows import arrays_of
 from spark.fold import Difference, GroupFold, Line, Plan
 from spark.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, LINE, RAW, RECORD_ROW, STATE, STATE_ROW
 from statechannel.core.view_rows import KeyRow
@@ -101,9 +102,7 @@ def _records(batch: pa.RecordBatch, kept: list[int], lines: list[Line]) -> pa.Re
 
 
 def _struct(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> pa.StructArray:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=list(schema))
+    return pa.StructArray.from_arrays(arrays_of(rows, schema), fields=list(schema))
 
 
 def _out(kind: int, name: str, content: pa.StructArray) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from spark.errors import SparkJobError
-from spark.progress import tasks_followed
+from spark.progress import tasks_shown
 from spark.session import check_installed, open_session
 from statechannel.audit.engine import (
     ArchiveSource,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OPTIONS = ("tasks", "partitions")
-_WHOLE = 1_000
 
 
 def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
@@ -82,13 +81,5 @@ def _shown(session: SparkSession, progress: ProgressBar) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    with progress("replaying", _WHOLE, unit="of the tasks") as shown:
-        furthest = 0
-
-        def told(done: int, tasks: int) -> None:
-            nonlocal furthest  # later stages make the whole larger; a bar that goes back helps nobody
-            furthest = max(furthest, _WHOLE * done // max(1, tasks))
-            shown(furthest)
-
-        with tasks_followed(session.sparkContext, told):
-            yield
+    with tasks_shown("replaying", session.sparkContext, progress):
+        yield

@@ -31,8 +31,6 @@ from spark.store import Pointer, SnapshotStore
 from spark.survey import GROUP, Survey, not_below, survey
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from statechannel.kafka.topic_bounds import Bounds
 
 _log = structlog.get_logger(__name__)
@@ -141,11 +139,11 @@ class ChannelTable:
             if not found.seen:
                 self._clean = True
                 return Outcome(None if base is None else base.sequence)
-            outcome = self._take(base, places, rows, found, began)
+            newest, outcome = self._take(base, places, rows, found, began)
         finally:
             rows.unpersist()
-        self._tell_changes(self._store.latest())
-        after = self.places()
+        self._tell_changes(newest)
+        after = self._places(newest)
         self._compact(after)
         self._clean = True
         stopped = {number: stop for number in found.seen if (stop := after[number].stop) is not None}
@@ -165,7 +163,7 @@ class ChannelTable:
         if not self._compacts or today == self._compacted_before:
             return
         for day in self._archive.to_compact(today):
-            count = self._archive.compact(self._session, day, _spark_schema(ARCHIVE))
+            count = self._archive.compact(self._session, day, from_arrow_schema(ARCHIVE))
             _log.info("compacted a day of the archive", day=day, batches=count)
         self._compacted_before = today
 
@@ -192,7 +190,7 @@ class ChannelTable:
 
     def _take(
         self, base: Pointer | None, places: Mapping[int, Place], rows: DataFrame, found: Survey, began: Began
-    ) -> Outcome:
+    ) -> tuple[Pointer, Outcome]:
         rows, found, steps, older = self._whole_log.settle(places, rows, found, began)
         for number, seen in found.seen.items():
             if number not in steps:
@@ -200,13 +198,15 @@ class ChannelTable:
         _tell(steps)
         sequence, folder = self._store.begin(base)
         needed = _needed(steps, found)
-        folded = self._fold(base, steps, rows, needed)
+        snapshot = None if base is None else self._read(base.sequence)
+        folded = self._fold(snapshot, steps, rows, needed)
         try:
             number = sum(seen.records for seen in found.seen.values())
             verdicts = self._archive_rows(folded.where(F.col("row") == RECORD_ROW).select("record.*"), number, sequence)
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
-            rest = self._untouched(base, steps, needed)
-            whole = state if rest is None else state.unionByName(rest)
+            whole = state
+            if snapshot is not None:
+                whole = state.unionByName(snapshot.where(f"not ({needed} or {_made_anew(steps)})"))
             whole.coalesce(2).write.parquet(folder.place)
             differences = self._differences(folded, steps)
         finally:
@@ -218,7 +218,7 @@ class ChannelTable:
         after = dict(places) | {number: step.place for number, step in steps.items()}
         oldest_ms = min(seen.oldest_ms for seen in found.seen.values())
         pointer = self._store.publish(base, self._meta(base, after, steps, told, differences))
-        return Outcome(
+        return pointer, Outcome(
             pointer.sequence,
             records=number,
             verdicts=verdicts,
@@ -226,35 +226,22 @@ class ChannelTable:
             published=told,
         )
 
-    def _fold(self, base: Pointer | None, steps: Mapping[int, Step], rows: DataFrame, needed: str) -> DataFrame:
+    def _fold(self, snapshot: DataFrame | None, steps: Mapping[int, Step], rows: DataFrame, needed: str) -> DataFrame:
         plans = {number: step.plan for number, step in steps.items()}
         records = rows.selectExpr(*RAW.names, "`group`", f"{RECORD_ROW} as row", f"cast(null as {_HELD_TYPE}) as held")
-        held = self._held(base, steps, needed)
-        if held is not None:
+        if snapshot is not None:
+            held = snapshot.where(f"{needed} and not {_made_anew(steps)}")
             records = records.unionByName(held.selectExpr(*_HELD_AS_ROWS))
         sorted_rows = records.repartition("partition", "group").sortWithinPartitions(
             "partition", "group", "row", "offset"
         )
         return sorted_rows.mapInArrow(fold_with(plans), _OUT_TYPE).persist(StorageLevel.MEMORY_AND_DISK)
 
-    def _snapshot(self, base: Pointer | None) -> DataFrame | None:
-        return None if base is None else self._read(base.sequence)
-
     def _read(self, sequence: int) -> DataFrame:
         folder = self._store.folder(sequence)
         if not folder.exists():
             raise TableFormatError(self._store.root.uri, f"its pointer names the snapshot {sequence}, which is gone")
         return self._session.read.schema(_STATE_TYPE).parquet(folder.pattern)
-
-    def _held(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
-        """Rows of the snapshot that the fold goes on from."""
-        snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(f"{needed} and not {_made_anew(steps)}")
-
-    def _untouched(self, base: Pointer | None, steps: Mapping[int, Step], needed: str) -> DataFrame | None:
-        """Rows of the snapshot that stay as they are."""
-        snapshot = self._snapshot(base)
-        return None if snapshot is None else snapshot.where(f"not ({needed} or {_made_anew(steps)})")
 
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""
@@ -332,16 +319,12 @@ def _tell(steps: Mapping[int, Step]) -> None:
             )
 
 
-def _spark_schema(schema: Any) -> StructType:
-    return from_arrow_schema(schema)
-
-
-_STATE_TYPE = _spark_schema(STATE)
-_OUT_TYPE = _spark_schema(FOLD_OUT)
+_STATE_TYPE = from_arrow_schema(STATE)
+_OUT_TYPE = from_arrow_schema(FOLD_OUT)
 _HELD_TYPE = _STATE_TYPE.simpleString()
 _HELD_AS_ROWS = (
     "partition",
-    *(f"cast(null as {one.dataType.simpleString()}) as `{one.name}`" for one in _spark_schema(RAW).fields[1:]),
+    *(f"cast(null as {one.dataType.simpleString()}) as `{one.name}`" for one in from_arrow_schema(RAW).fields[1:]),
     "namespace as `group`",
     f"{STATE_ROW} as row",
     f"struct({', '.join(f'`{name}`' for name in STATE.names)}) as held",

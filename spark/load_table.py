@@ -20,7 +20,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everybody k
 from loaddata.report_record import Kind
 from loaddata.tombstone import DEADLINE, LAST_OFFSET, REASON, Tombstone
 from spark.archive import Archive
-from spark.errors import TableChangedError
 from spark.load_fold import FOLD_COLUMNS, Judged
 from spark.load_rows import ROW, SOURCE_COLUMNS, decoded, schema_ddl
 from spark.store import Folder, Pointer, SnapshotStore
@@ -102,9 +101,7 @@ class LoadTable:
         Raises:
             TableChangedError: Somebody has.
         """
-        found = self.views.latest()
-        if (found and found.sequence) != (base and base.sequence):
-            raise TableChangedError(self.views.root.uri, None if found is None else found.sequence)
+        self.views.check_newest(base)
         if not self._tidy:
             self.history.recover(-1 if base is None else base.sequence)
             self._tidy = True

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loaddata.report_record import Kind
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import TopicBrokenError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.topic_bounds import Bounds, BoundsAsker
 from statechannel.kafka.topics import TopicAdmin
-
-
-class TopicBrokenError(SparkJobError):
-    """A topic is no longer what the table was made from, or cannot be what it should be."""
-
-    def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message, hint=hint, exit_code=JobExitCode.TOPIC_BROKEN)
-
 
 ACCEPT_HINT = "If that was meant, start the job once with --accept-new-topic: its view of this topic begins anew."
 

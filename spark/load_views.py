@@ -18,13 +18,13 @@ from loaddata.figures import wall_ms
 from loaddata.report_record import Kind
 from loaddata.tombstone import Tombstone
 from spark.archive import day_of
-from spark.errors import TableFormatError
+from spark.errors import TableFormatError, TopicBrokenError
 from spark.lags import parse_offsets
 from spark.load_expiry import Mark, TopicExpiry
 from spark.load_fold import Judged, LoadFold
 from spark.load_options import JOB, LoadViewsOptions, Taken, TopicTaken
 from spark.load_table import LoadTable, bury, fold_rows, rows_of
-from spark.load_topics import ACCEPT_HINT, LoadTopicsAsker, TopicBrokenError
+from spark.load_topics import ACCEPT_HINT, LoadTopicsAsker
 from spark.store import Folder, Pointer
 from statechannel.kafka.topic_bounds import Bounds
 

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from statechannel.audit.engine import ProgressBar
+
 _LOOK_S = 0.5
 _LOOKS_END_S = 5.0
+
+_WHOLE = 1_000
 
 Told = Callable[[int, int], None]
 """Told of the tasks done and of the tasks known so far, whose number grows as Spark plans further stages."""
@@ -46,3 +50,18 @@ def tasks_followed(context: SparkContext, told: Told) -> Iterator[None]:
     finally:
         ended.set()
         thread.join(_LOOKS_END_S)
+
+
+@contextmanager
+def tasks_shown(doing: str, context: SparkContext, bar: ProgressBar) -> Iterator[None]:
+    """Show on a bar how many of the tasks that Spark has planned so far are done."""
+    with bar(doing, _WHOLE, unit="of the tasks") as shown:
+        furthest = 0
+
+        def told(done: int, tasks: int) -> None:
+            nonlocal furthest  # later stages make the whole larger; a bar that goes back helps nobody
+            furthest = max(furthest, _WHOLE * done // max(1, tasks))
+            shown(furthest)
+
+        with tasks_followed(context, told):
+            yield

@@ -34,7 +34,8 @@ from spark.replay_fold import (
 from spark.replay_log import Log, Request
 from spark.replay_named import named
 from spark.replay_sum import findings_of_all, gap_count_of, moves_of, races_of
-from spark.replay_survey import Survey, below, survey
+from spark.replay_survey import Survey, survey
+from spark.survey import below
 from statechannel.audit.as_of import Cut
 from statechannel.audit.engine import AuditResult, Read
 from statechannel.audit.observing import gap_order

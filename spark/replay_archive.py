@@ -15,9 +15,9 @@ from spark.archive_offsets import covers_of, why_gapped
 from spark.errors import JobExitCode, SparkJobError
 from spark.replay_log import Log
 from spark.replay_logs import wall_ms
-from spark.replay_survey import below
 from spark.schemas import ARCHIVE
 from spark.store import Folder, Pointer, SnapshotStore
+from spark.survey import below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

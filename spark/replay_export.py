@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from spark.arrow_rows import batch_of
 from spark.replay_fold import NOTE_PARTITION, bytes_of
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.export_file import read_export
@@ -118,14 +119,9 @@ def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int]) -> Iterat
             split.last = place
             rows.append(record[1:])
         if rows:
-            yield _batch(rows)
+            yield batch_of(rows, ROWS)
     notes: list[tuple[Any, ...]] = [
         (NOTE_PARTITION, split.start, 0, b"", note) for split in splits.values() if (note := split.note()) is not None
     ]
     if notes:
-        yield _batch(notes)
-
-
-def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    arrays = [pa.array(column, one.type) for column, one in zip(zip(*rows, strict=True), ROWS, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+        yield batch_of(notes, ROWS)

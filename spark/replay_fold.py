@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark.arrow_rows import batch_of
 from statechannel.audit.engine import Wants
 from statechannel.audit.observing import Observers, gap_count, gap_list, history_list
 from statechannel.audit.verdict_file import Observe, format_verdict
@@ -233,12 +234,7 @@ def _rows(rows: Iterable[tuple[str, int, int, bytes | None, bytes]]) -> Iterator
     for row in rows:
         held.append(row)
         if len(held) == _ROWS_IN_A_BATCH:
-            yield _batch(held)
+            yield batch_of(held, FOUND)
             held = []
     if held:
-        yield _batch(held)
-
-
-def _batch(rows: list[tuple[str, int, int, bytes | None, bytes]]) -> pa.RecordBatch:
-    arrays = [pa.array(column, one.type) for column, one in zip(zip(*rows, strict=True), FOUND, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=FOUND)
+        yield batch_of(held, FOUND)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from spark.replay_fold import bytes_of
-from spark.survey import MAY_BE_NEWER, find_stops
+from spark.survey import MAY_BE_NEWER, below, find_stops
 from statechannel.core.codec import HEARTBEAT_KEY
 from statechannel.core.survey import Facts, Stop, usable_clean_to, vouched
 
@@ -99,13 +99,6 @@ def survey(rows: DataFrame) -> Survey:
             for number in (row["partition"],)
         }
     )
-
-
-def below(limits: Mapping[int, int], *, otherwise: bool = True) -> str:
-    """Condition of rows below an offset of their partition; of partitions that are not named all, or none."""
-    rest = str(otherwise).lower()
-    whens = " ".join(f"when {partition} then offset < {limit}" for partition, limit in sorted(limits.items()))
-    return f"(case partition {whens} else {rest} end)" if whens else rest
 
 
 def _vouching(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from spark.errors import JobExitCode, SparkJobError
-from spark.replay_survey import below
 from spark.store import Folder
+from spark.survey import below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

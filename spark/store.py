@@ -138,7 +138,7 @@ class SnapshotStore:
         Raises:
             TableChangedError: Somebody else has published since `base` was read; that folder may be the one that counts.
         """
-        self._check_newest(base)
+        self.check_newest(base)
         sequence = 0 if base is None else base.sequence + 1
         folder = self.folder(sequence)
         folder.remove()
@@ -150,14 +150,19 @@ class SnapshotStore:
         Raises:
             TableChangedError: Somebody else has published since `base` was read: two writers on one table.
         """
-        self._check_newest(base)
+        self.check_newest(base)
         pointer = Pointer(0 if base is None else base.sequence + 1, meta)
         content = {"format": FORMAT, "sequence": pointer.sequence, "path": _name(pointer.sequence), "meta": meta}
         (self.root / POINTER).write(orjson.dumps(content, option=orjson.OPT_INDENT_2))
         self._drop_older(pointer.sequence)
         return pointer
 
-    def _check_newest(self, base: Pointer | None) -> None:
+    def check_newest(self, base: Pointer | None) -> None:
+        """See that nobody else has published since `base` was read.
+
+        Raises:
+            TableChangedError: Somebody has.
+        """
         found = self.latest()
         if (found is None) != (base is None) or (found and base and found.sequence != base.sequence):
             raise TableChangedError(self.root.uri, None if found is None else found.sequence)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from spark.arrow_rows import batch_of
 from spark.needed import KEYS_MAX, Needed, needed_for
 from spark.plan import Mark, Seen, Vouching
 from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
@@ -83,7 +84,7 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
     doubtful = [row["partition"] for row in found if row["doubtful"]]
     stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     if stops:
-        rows = rows.where(f"offset <= {_by_partition({n: stop.offset for n, stop in stops.items()}, _LAST)}")
+        rows = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
         found = _look(rows, positions)
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
@@ -149,9 +150,7 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for word in _words([(told[0], told[1], told[2])])
         ]
         if found:
-            columns = zip(zip(*found, strict=True), _WORDS_ARROW, strict=True)
-            arrays = [pa.array(column, one.type) for column, one in columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=_WORDS_ARROW)
+            yield batch_of(found, _WORDS_ARROW)
 
 
 def _seen(row: Row, stop: Stop | None, gap: tuple[int, int] | None, words: Iterable[Vouching | Mark]) -> Seen:
@@ -188,10 +187,7 @@ def _newer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if newer:
                 found.append((partition, offset, newer))
         if found:
-            arrays = [
-                pa.array(column, one.type) for column, one in zip(zip(*found, strict=True), _STOPS_ARROW, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=_STOPS_ARROW)
+            yield batch_of(found, _STOPS_ARROW)
 
 
 def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[int, int]]:
@@ -218,11 +214,16 @@ def not_below(positions: Mapping[int, int]) -> str:
     return f"offset >= {_by_partition(positions)}"
 
 
+def below(limits: Mapping[int, int], *, otherwise: bool = True) -> str:
+    """Condition of rows below an offset of their partition; of partitions that are not named all, or none."""
+    return f"(offset < {_by_partition(limits, _LAST if otherwise else 0)})"
+
+
 def newest_old(rows: DataFrame, seen: Mapping[int, Seen], *, oldest_kept_ms: int) -> dict[int, int]:
     """Offset of the last record of each partition, up to its stop, whose log time is not behind this one; -1 if none is."""
     old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms)
-    stops = {number: one.last for number, one in seen.items() if one.stop is not None}
+    stops = {number: one.last + 1 for number, one in seen.items() if one.stop is not None}
     if stops:
-        old = old.where(f"offset <= {_by_partition(stops, _LAST)}")
+        old = old.where(below(stops))
     newest = old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()
     return dict.fromkeys(seen, -1) | {row["partition"]: row["newest"] for row in newest}

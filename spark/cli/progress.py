@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from spark.progress import tasks_followed
+from spark.progress import tasks_shown
 from statechannel.cli.output import progress, stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_WHOLE = 1_000
 
 
 @contextmanager
@@ -21,13 +19,5 @@ def batch_progress(doing: str, session: SparkSession) -> Iterator[None]:
     if not stderr().is_terminal:
         yield
         return
-    with progress(doing, _WHOLE, unit="of the tasks") as shown:
-        furthest = 0
-
-        def told(done: int, tasks: int) -> None:
-            nonlocal furthest  # further stages make the whole larger; a bar that goes back helps nobody
-            furthest = max(furthest, _WHOLE * done // max(1, tasks))
-            shown(furthest)
-
-        with tasks_followed(session.sparkContext, told):
-            yield
+    with tasks_shown(doing, session.sparkContext, progress):
+        yield

@@ -14,10 +14,9 @@ from loaddata.report_record import Kind
 from loaddata.table_view import LoadRecord, ViewRules
 from loaddata.tombstone import Tombstone
 from spark import load_views
-from spark.errors import JobExitCode, TableChangedError, TableFormatError
+from spark.errors import JobExitCode, TableChangedError, TableFormatError, TopicBrokenError
 from spark.load_options import LoadViewsOptions
 from spark.load_table import fold_rows, rows_of
-from spark.load_topics import TopicBrokenError
 from spark.load_views import LoadViews
 from spark.store import Folder
 from statechannel.kafka.client_settings import ClientSettings

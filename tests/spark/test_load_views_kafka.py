@@ -20,9 +20,8 @@ from confluent_kafka.admin import AdminClient
 from loaddata.expiry import ExpiryRules
 from loaddata.report_record import Kind
 from loaddata.table_view import ViewRules
-from spark.errors import JobExitCode
+from spark.errors import JobExitCode, TopicBrokenError
 from spark.load_options import LoadViewsOptions
-from spark.load_topics import TopicBrokenError
 from spark.load_views import LoadViews
 from spark.running import Work, run_query
 from spark.store import SnapshotStore
