@@ -10,8 +10,27 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import handoff, memory, replay, shedding, spark_lag, spark_replay, storm
+from tests.bench import (
+    deaths,
+    growth,
+    handoff,
+    joins,
+    memory,
+    outage,
+    replay,
+    shedding,
+    spark_lag,
+    spark_replay,
+    starts,
+    storm,
+    transfers,
+)
 from tests.bench.measure import ROOT, Figure, machine, save
+
+LANES = (
+    *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
+    "spark-lag",
+)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -20,7 +39,7 @@ def parse_arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="NAME",
-        help="replay, handoff, memory, storm, shedding, spark-lag; default: all of these. Besides: spark",
+        help=f"{', '.join(LANES)}; default: all of these. Besides: spark",
     )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
     parser.add_argument(
@@ -33,6 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
+    parser.add_argument("--outage-s", type=float, default=60.0, metavar="S", help="how long Kafka stands still")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
     return parser.parse_args()
 
@@ -43,14 +63,20 @@ def main() -> None:
         "replay": partial(replay.run, given.records, given.rounds),
         "handoff": lambda: [figure for members in (3, 2) for figure in handoff.run(given.transfers, members)],
         "memory": memory.run,
+        "transfers": transfers.run,
         "storm": partial(storm.run, min(given.rounds, 3)),
+        "deaths": deaths.run,
+        "outage": partial(outage.run, given.outage_s),
+        "joins": joins.run,
+        "growth": growth.run,
+        "starts": starts.run,
         "shedding": shedding.run,
         "spark-lag": partial(spark_lag.run, given.transfers),
         "spark": partial(spark_replay.run, given.spark_records),
     }
     figures: list[Figure] = []
     # The long logs take many minutes: only where they are named.
-    for name in given.names or [name for name in known if name != "spark"]:
+    for name in given.names or LANES:
         figures += known[name]()
         save(given.output, figures)
     strategies = [figure for figure in figures if figure.name.startswith("shedding.")]

@@ -18,26 +18,42 @@ from typing import Any
 import structlog
 
 from statechannel.api import BrokerHooks, Done, Owned, StateChannel
+from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.settings import load
+from tests.bench.lookup_watch import LookupWatch
+from tests.bench.measure import percentile, resident_bytes
+
+CLIENTS = "client/"
+"""Namespaces whose bundles the data plane of a broker serves."""
 
 
 class Stamps(BrokerHooks):
-    """No-op hooks that note when they were called. CLOCK_MONOTONIC is one clock for all processes of a machine."""
+    """Hooks that note when they were called. CLOCK_MONOTONIC is one clock for all processes of a machine.
 
-    def __init__(self) -> None:
+    The toy data plane is told of the bundles of `client/` alone: it walks all it has, and so is not for thousands.
+    """
+
+    def __init__(self, plane: DataPlane) -> None:
         self.at_ns: dict[tuple[str, str], int] = {}
+        self._plane = plane
 
     async def on_own(self, bundle: str, generation: int) -> None:
         self.at_ns["own", bundle] = time.monotonic_ns()
 
     async def on_serve(self, bundle: str, generation: int) -> None:
         self.at_ns["serve", bundle] = time.monotonic_ns()
+        if bundle.startswith(CLIENTS):
+            self._plane.served.serve(bundle, generation)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
         self.at_ns["release", bundle] = time.monotonic_ns()
+        if bundle.startswith(CLIENTS):
+            self._plane.served.release(bundle)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
         self.at_ns["moved", bundle] = time.monotonic_ns()
+        if bundle.startswith(CLIENTS):
+            self._plane.served.moved(bundle, urls.get(PROTOCOL))
 
 
 class Broker:
@@ -46,6 +62,7 @@ class Broker:
     def __init__(self, channel: StateChannel, stamps: Stamps) -> None:
         self._channel = channel
         self._stamps = stamps
+        self._watch: LookupWatch | None = None
 
     async def create(self, namespace: str, bundles: int) -> str:
         ticket = await self._channel.create_namespace(namespace, bundles)
@@ -63,6 +80,38 @@ class Broker:
             "done": isinstance(outcome, Done),
             "outcome": str(outcome),
         }
+
+    async def transfers(self, moves: list[tuple[str, str]]) -> dict[str, Any]:
+        """Many transfers at once; the time until the last has ended, and that of each."""
+
+        async def one(bundle: str, to: str) -> tuple[float, bool]:
+            outcome = await (await self._channel.transfer(bundle, to)).outcome(60)
+            return (time.monotonic_ns() - began_ns) / 1e6, isinstance(outcome, Done)
+
+        began_ns = time.monotonic_ns()
+        ended = await asyncio.gather(*(one(bundle, to) for bundle, to in moves))
+        return {"ms": [ms for ms, _ in ended], "done": all(done for _, done in ended)}
+
+    async def watch(self, topic: str) -> None:
+        """Look a topic up again and again from now on."""
+        self._watch = LookupWatch(self._channel, topic)
+
+    async def watched(self) -> dict[str, Any]:
+        """End that, and tell what was seen."""
+        if self._watch is None:
+            raise RuntimeError("nothing was watched")
+        return await self._watch.end()
+
+    async def generations(self, bundles: list[str]) -> list[tuple[str | None, int | None]]:
+        """Owner and generation of each, as this broker names them now; neither where it names none."""
+        outcomes = [await self._channel.lookup(bundle, 0.05) for bundle in bundles]
+        return [
+            (outcome.broker, outcome.generation) if isinstance(outcome, Owned) else (None, None) for outcome in outcomes
+        ]
+
+    async def resident(self) -> int:
+        """Bytes of resident memory."""
+        return resident_bytes()
 
     async def split(self, bundle: str) -> dict[str, Any]:
         began_ns = time.monotonic_ns()
@@ -89,15 +138,17 @@ class Broker:
         owners = [outcome.broker if isinstance(outcome, Owned) else None for outcome in outcomes]
         return {"ms": (until_ns - began_ns) / 1e6, "owners": owners, "at_ns": until_ns}
 
-    async def lookups(self, topic: str, seconds: float) -> float:
-        """Answers a second from memory, one caller that waits for each."""
-        until_s, count = time.monotonic() + seconds, 0
-        began_s = time.monotonic()
-        while time.monotonic() < until_s:
-            for _ in range(100):
-                await self._channel.lookup(topic)
-            count += 100
-        return count / (time.monotonic() - began_s)
+    async def lookups(self, topic: str, seconds: float) -> dict[str, float]:
+        """Answers a second from memory, one caller that waits for each, and the time of one."""
+        began_ns = last_ns = time.monotonic_ns()
+        until_ns, taken_ns = began_ns + int(seconds * 1e9), []
+        while last_ns < until_ns:
+            await self._channel.lookup(topic)
+            now_ns = time.monotonic_ns()
+            taken_ns.append(now_ns - last_ns)
+            last_ns = now_ns
+        found = {f"p{share}_us": percentile(taken_ns, share / 100) / 1e3 for share in (50, 99)}
+        return found | {"rate": len(taken_ns) / ((last_ns - began_ns) / 1e9)}
 
     async def status(self) -> dict[str, Any]:
         return self._channel.status()
@@ -111,17 +162,19 @@ async def main(broker: str, bootstrap: str, channel: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    stamps = Stamps()
+    plane = DataPlane(broker)
+    stamps = Stamps(plane)
     groups = {"kafka": {"bootstrap_servers": bootstrap}, "channel": {"name": channel}}
     opened = await StateChannel.open(
         load(overrides=groups),
         broker=broker,
         hooks=stamps,
-        listeners={"pulsar": f"pulsar://{broker}:6650"},
+        listeners={"pulsar": f"pulsar://{broker}:6650", PROTOCOL: (url := await plane.start())},
         create_topics=True,
     )
+    plane.attach(opened)
     commands = Broker(opened, stamps)
-    print(json.dumps(os.getpid()), flush=True)
+    print(json.dumps({"pid": os.getpid(), "url": url}), flush=True)
     lines = asyncio.StreamReader(limit=2**24)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := await lines.readline():

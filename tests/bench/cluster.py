@@ -22,6 +22,11 @@ class BrokerProcess:
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         self.pid = self._process.pid
+        self.url = ""
+
+    def wait_ready(self) -> None:
+        """Return once it has caught up."""
+        self.url = self.answer()["url"]
 
     def tell(self, *command: object) -> None:
         """Send a command without waiting for its answer."""
@@ -58,7 +63,7 @@ def brokers(
     try:
         for name in names:
             running[name] = BrokerProcess(name, bootstrap, channel)
-            running[name].answer()
+            running[name].wait_ready()
         yield running
     finally:
         for process in running.values():

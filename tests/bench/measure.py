@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -63,6 +65,11 @@ def worker(module: str, *arguments: object, timeout_s: float = 900) -> Any:
     command = [sys.executable, "-m", module, *map(str, arguments)]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=timeout_s, check=True)
     return json.loads(ended.stdout.splitlines()[-1])
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Resident memory of a process, of this one if none is named."""
+    return int(psutil.Process(pid).memory_info().rss)
 
 
 def machine() -> dict[str, Any]:

@@ -13,20 +13,12 @@ from pathlib import Path
 
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.replica import Replica
-from tests.bench.measure import Figure, Load, worker
+from tests.bench.measure import Figure, Load, resident_bytes, worker
 from tests.bench.records import LogMaker
 
 NAMESPACES = 10
 RECORDS_A_BUNDLE = 4
 LIMIT_MIB = 64.0
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process now."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("the kernel tells no VmRSS")
 
 
 def weigh(path: Path, bundles: int, *, traced: bool) -> dict[str, float]:
