@@ -94,6 +94,11 @@ class PartReader:
         else:
             self._tell(self._observe, rows)
 
+    @property
+    def view(self) -> View:
+        """The accepted states as far as it was read; nothing of them while records are taken leniently."""
+        return self._found.view
+
     def result(self) -> PartitionAudit:
         """What was found in all that was read."""
         if self._joiner is not None:
