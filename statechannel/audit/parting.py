@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from statechannel.audit.difference import accepted_of
 from statechannel.core.bundle import parse_key
@@ -12,6 +13,10 @@ from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement
+
+
+_PAST_MAX = 1_000
+_MISSED = "the log accepts this record, the replica has not taken it in"
 
 
 @dataclass(slots=True)
@@ -24,6 +29,8 @@ class _Key:
         matched: The log once said what the replica says.
         parted: The first record after that which made it say something else.
         accepted_here: A record with the id that the replica calls accepted, and that the log rejects.
+        missed: What the log accepted after the base of that record.
+        past: The newest changes by the log: id and offset.
         last: Last record on the key, or that changed it.
     """
 
@@ -32,11 +39,26 @@ class _Key:
     matched: bool = False
     parted: int = -1
     accepted_here: int = -1
+    missed: int = -1
     last: int = -1
+    past: deque[tuple[str | None, int]] = field(default_factory=lambda: deque(maxlen=_PAST_MAX))
+
+    def accepted_by_replica(self, base: str | None, offset: int) -> None:
+        """The replica took this record in where the log rejects it: it did not know what came after the record's base."""
+        self.accepted_here = offset
+        self.missed = -1
+        held = base is None
+        for accepted, at in self.past:
+            if held:
+                self.missed = at
+                return
+            held = accepted == base
 
     def changed(self, now: bytes | None, offset: int) -> None:
         if now == self.now and self.last >= 0:
             return
+        if now != self.now:
+            self.past.append((None if now is None else accepted_of(now).id, offset))
         self.now = now
         self.last = offset
         if now == self.said:
@@ -73,7 +95,7 @@ class Parting:
             own.last = record.offset
             decoded = judgement.record
             if decoded is not None and not accepted and decoded.id == self._ids.get(key.name):
-                own.accepted_here = record.offset
+                own.accepted_by_replica(decoded.base, record.offset)
         if accepted and judgement.record is not None and (key.is_namespace or judgement.record.children is not None):
             for name in self._by_namespace[key.namespace]:
                 self._derived(name, key, record.offset)
@@ -95,7 +117,9 @@ class Parting:
 
     def _place(self, name: str, key: _Key) -> tuple[int, str, str]:
         if key.matched and key.parted >= 0:
-            return key.parted, name, "the log accepts this record, the replica has not taken it in"
+            return key.parted, name, _MISSED
+        if key.missed >= 0:
+            return key.missed, name, _MISSED
         if key.accepted_here >= 0:
             return key.accepted_here, name, "the replica has accepted this record, the log rejects it"
         last = key.last if key.last >= 0 else self._offsets.get(name, -1)
