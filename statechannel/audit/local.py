@@ -35,7 +35,7 @@ from statechannel.core.view import Judgement
 
 
 def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
-    """The local engine: reads one export file, in one process, and holds eight bytes a record beside what it finds.
+    """The local engine: reads one export file, in one process, and never holds its records.
 
     Raises:
         AuditQuestionError: The log cannot answer what was asked; or it is an archive.

@@ -14,7 +14,6 @@ from statechannel.core.keys import KeyState
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement
 
-
 _PAST_MAX = 1_000
 _MISSED = "the log accepts this record, the replica has not taken it in"
 

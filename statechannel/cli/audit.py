@@ -91,7 +91,7 @@ def audit(
         _alone(context)
         verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
         return
-    title = None if history is None else title_of(history)
+    title = None if history is None else title_of(history, "--history ")
     question = AuditQuestion(
         source,
         read=read,
