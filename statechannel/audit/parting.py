@@ -27,6 +27,7 @@ class _Key:
         now: The line by the log so far; None while the key does not exist.
         matched: The log once said what the replica says.
         parted: The first record after that which made it say something else.
+        derived: That record is one of another key, from which this one was derived.
         accepted_here: A record with the id that the replica calls accepted, and that the log rejects.
         missed: What the log accepted after the base of that record.
         past: The newest changes by the log: id and offset.
@@ -37,6 +38,7 @@ class _Key:
     now: bytes | None = None
     matched: bool = False
     parted: int = -1
+    derived: bool = False
     accepted_here: int = -1
     missed: int = -1
     last: int = -1
@@ -53,7 +55,7 @@ class _Key:
                 return
             held = accepted == base
 
-    def changed(self, now: bytes | None, offset: int) -> None:
+    def changed(self, now: bytes | None, offset: int, *, derived: bool = False) -> None:
         if now == self.now and self.last >= 0:
             return
         if now != self.now:
@@ -63,7 +65,7 @@ class _Key:
         if now == self.said:
             self.matched, self.parted = True, -1
         elif self.parted < 0:
-            self.parted = offset
+            self.parted, self.derived = offset, derived
 
 
 class Parting:
@@ -108,11 +110,12 @@ class Parting:
             live = parent.ring.live.get(parts.lower)
             near = (live,) if live is not None else ()
             found = next((one for one in (*near, *parent.ring.parents) if one.name == name), None)
-        self._keys[name].changed(None if found is None else line(found), offset)
+        self._keys[name].changed(None if found is None else line(found), offset, derived=True)
 
     def first(self) -> tuple[int, str, str]:
         """Offset, key and words of the first difference."""
-        return min(self._place(name, key) for name, key in self._keys.items())
+        found = (self._place(name, key) for name, key in self._keys.items())
+        return min(found, key=lambda one: (one[0], self._keys[one[1]].derived, one[1]))
 
     def _place(self, name: str, key: _Key) -> tuple[int, str, str]:
         if key.matched and key.parted >= 0:

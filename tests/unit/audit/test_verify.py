@@ -14,8 +14,8 @@ from statechannel.core import codec
 from statechannel.core.record import Record
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import View
-from statechannel.core.view_copy import ViewCopier
-from statechannel.runtime.replica_digest import PartitionCopy, ReplicaCopy, dump_lines
+from statechannel.runtime.replica_digest import dump_lines
+from tests.support.replica_server import copy_of
 from tests.twin import loggen
 from tests.twin.wire import Line
 from tests.unit.audit.test_story import BUNDLE, Log
@@ -25,12 +25,7 @@ LAG_MS = 3_600_000
 
 
 def dump_of(views: dict[int, View], *, unknown: frozenset[int] = frozenset()) -> ReplicaDump:
-    parts = []
-    for number, view in views.items():
-        states = None if number in unknown else ViewCopier(view, keys_a_step=10**6).step()
-        parts.append(PartitionCopy(number, view.applied, "caught-up", "", states))
-    copy = ReplicaCopy("b1", "b1-1", "0", 1, parts)
-    return parse_dump(line.encode() for line in dump_lines(copy))
+    return parse_dump(line.encode() for line in dump_lines(copy_of(views, unknown)))
 
 
 @pytest.fixture
