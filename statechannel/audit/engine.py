@@ -6,7 +6,7 @@ engines judge by `statechannel.core` and give the same answers; they differ in h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -74,6 +74,8 @@ class Wants:
         owned: Who serves what.
         moves: Changes of owner by hour and cause.
         cuts: How much of each partition lies before the moment asked for.
+        rejected: What was rejected, by reason, writer and winner.
+        states: Every accepted state.
     """
 
     gaps: bool = False
@@ -83,6 +85,8 @@ class Wants:
     owned: bool = False
     moves: bool = False
     cuts: bool = False
+    rejected: bool = False
+    states: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,18 @@ class AuditQuestion:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # object stores have secrets in it
 
 
+class Rows(Protocol):
+    """Findings that are gone through as often as wanted; they need not be in memory."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """One by one, in order."""
+        ...
+
+
 class GapCount(NamedTuple):
     """Number of gaps in service, and of those that are open."""
 
@@ -120,17 +136,27 @@ class AuditResult:
         answer: The audit's answer (design/cli.md).
         named: False if no record of the log is about what the history was wanted of.
         cuts: By partition.
+        complete: From when on a log with gaps tells all, and whether it tells what was asked; empty without gaps
+            (`statechannel.core.auditor.completeness`).
+        gaps, history: May be too many for the memory: go through them, do not hold them.
+        gap_sums: By namespace, with `gaps` (`statechannel.audit.gap_sums`).
+        rejected: See `statechannel.audit.rejections`.
+        states: Lines of the digest, by key.
     """
 
     answer: dict[str, Any]
-    gaps: Sequence[dict[str, Any]] | None = None
+    gaps: Rows | None = None
     gap_count: GapCount | None = None
     races: Sequence[dict[str, Any]] | None = None
-    history: Sequence[dict[str, Any]] | None = None
+    history: Rows | None = None
     named: bool = True
     owned: Sequence[dict[str, Any]] | None = None
     moves: Sequence[dict[str, Any]] | None = None
     cuts: Mapping[int, Cut] | None = None
+    gap_sums: Sequence[dict[str, Any]] | None = None
+    rejected: Mapping[str, Any] | None = None
+    states: Sequence[bytes] | None = None
+    complete: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ProgressBar(Protocol):
