@@ -33,15 +33,15 @@ from spark.replay_fold import (
 )
 from spark.replay_log import Log, Request
 from spark.replay_named import named
-from spark.replay_sum import findings_of_all, gap_count_of, moves_of, races_of
-from spark.replay_survey import Survey, survey
-from spark.survey import below
+from spark.replay_sum import findings_of_all, gap_count_of, gap_sums_of, moves_of, races_of, rejected_of
+from spark.replay_survey import Survey, known_points, survey
+from spark.survey import below, find_stops
 from statechannel.audit.as_of import Cut
 from statechannel.audit.engine import AuditResult, Read
 from statechannel.audit.observing import gap_order
-from statechannel.core.auditor import GapsError, reading_of, summary
+from statechannel.core.auditor import GapsError, completeness, reading_of, summary
 from statechannel.core.digest import digest_of
-from statechannel.core.survey import STRICT, Facts, Stop
+from statechannel.core.survey import STRICT, Facts, Known, Stop, story_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -108,6 +108,7 @@ class Replay:
         self._seen: dict[int, _Seen] = {}
         self._gapped: list[int] = []
         self._facts: dict[int, Facts] = {}
+        self._known: dict[int, Known | None] = {}
         self.passes = 0
         self.spent_s: Counter[str] = Counter()
 
@@ -141,7 +142,12 @@ class Replay:
         self.passes += 1
         self._forget()
         task = Task(
-            len(self._log.ends), dict(self._facts), self._outside, self._request.wants, verdicts=self._request.verdicts
+            len(self._log.ends),
+            dict(self._facts),
+            {number: story_facts(facts, self._known.get(number)) for number, facts in self._facts.items()},
+            self._outside,
+            self._request.wants,
+            verdicts=self._request.verdicts,
         )
         self._folded = self._parted().mapInArrow(work_of(task), _FOUND).persist(StorageLevel.MEMORY_AND_DISK)
         found = self._folded.where(F.col("kind").isin(PART, SPLIT)).collect()
@@ -201,12 +207,29 @@ class Replay:
     def _facts_of(self, looked: Survey) -> dict[int, Facts]:
         oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
         found = {}
+        gapped = []
         for number in self._log.ends:
             seen = looked.of(number)
             if seen.records == seen.last + 1 == self._end_of(number):
                 found[number] = Facts(stop=seen.stop)
             else:
+                gapped.append(number)
                 found[number] = looked.facts(number, oldest_kept_ms=oldest_kept_ms)
+        self._known = self._known_of(gapped, found, oldest_kept_ms)
+        return found
+
+    def _known_of(
+        self, gapped: Sequence[int], facts: Mapping[int, Facts], oldest_kept_ms: int
+    ) -> dict[int, Known | None]:
+        """From where on the partitions with gaps tell all; where the moment asked for is too early, by the whole log."""
+        found: dict[int, Known | None] = dict.fromkeys(gapped)
+        early = [number for number in gapped if facts[number].tentative and self._outside]
+        for rows, numbers in ((self._inside(), set(gapped) - set(early)), (self._records(), early)):
+            if numbers:
+                of_these = rows.where(F.col("partition").isin(*numbers))
+                stops = find_stops(of_these) if early else {n: facts[n].stop for n in numbers}
+                limits = {number: stop.offset for number, stop in stops.items() if stop is not None}
+                found |= known_points(of_these.where(below(limits)), oldest_kept_ms=oldest_kept_ms)
         return found
 
     def _has_gaps(self, partition: int, seen: _Seen) -> bool:
@@ -243,7 +266,7 @@ class Replay:
         rows = self._log.rows
         wants = self._request.wants
         names = ["partition", "offset"]
-        if wants.gaps or wants.gap_count or wants.moves or wants.owned or wants.history is not None:
+        if wants.gaps or wants.gap_count or wants.moves or wants.owned or wants.rejected or wants.history is not None:
             names.append("timestamp_ms")
         if self._outside:
             # What lies outside is only counted.
@@ -265,6 +288,8 @@ class Replay:
             end_offsets=self._log.ends,
             read=reading_of(self._request.read, self._gapped),
         )
+        unsure = [number for number, facts in self._facts.items() if facts.tentative]
+        complete = completeness({number: self._known.get(number) for number in self._gapped}, unsure)
         cuts = None
         if wants.cuts and self._request.as_of is not None:
             cuts = {number: Cut(seen.inside, seen.last) for number, seen in sorted(self._seen.items())}
@@ -278,7 +303,15 @@ class Replay:
             owned=sorted(self._listed(OWNED), key=lambda one: str(one["bundle"])) if wants.owned else None,
             moves=moves_of(self._bodies) if wants.moves else None,
             cuts=cuts,
+            gap_sums=gap_sums_of(self._bodies) if wants.gaps else None,
+            rejected=rejected_of(self._bodies) if wants.rejected else None,
+            states=[*self._states()] if wants.states else None,
+            complete=complete,
         )
+
+    def _states(self) -> Iterator[bytes]:
+        for piece in self._joined(LINE, "key"):
+            yield from piece.splitlines(keepends=True)
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
         rows = self.found(kind).select("content").collect()

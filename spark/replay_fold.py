@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, repeat
+from itertools import islice, pairwise, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from spark.arrow_rows import batch_of
 from statechannel.audit.engine import Wants
-from statechannel.audit.observing import Observers, gap_count, gap_list, history_list
+from statechannel.audit.observing import Observers
+from statechannel.audit.rejections import as_rows
 from statechannel.audit.verdict_file import Observe, format_verdict
 from statechannel.core.auditor import findings_of
 from statechannel.core.digest import line
@@ -56,12 +57,14 @@ class Task:
 
     Attributes:
         facts: By partition; those that are not named are read strictly.
+        story: By partition, where what happened is known from further back than `facts` say; it is read twice then.
         outside: First offset of each partition that is not looked at, only counted. Those that are not named are read whole.
         verdicts: A row for each verdict, besides.
     """
 
     partitions: int
     facts: Mapping[int, Facts] = field(default_factory=dict)
+    story: Mapping[int, Facts] = field(default_factory=dict)
     outside: Mapping[int, int] = field(default_factory=dict)
     wants: Wants = field(default_factory=Wants)
     verdicts: bool = False
@@ -95,8 +98,12 @@ class _Part:
         self.outside = task.outside.get(partition)
         self.observers = Observers(task.wants)
         facts = task.facts.get(partition, STRICT)
-        observe = self.observers.observe(() if tell is None else (tell,))
-        self.reader = PartReader(partition, task.partitions, facts, observe, self.observers.owners)
+        told = (self.observers.observe(() if tell is None else (tell,)), self.observers.join_observer)
+        story = task.story.get(partition, facts)
+        self.reader = PartReader(partition, task.partitions, facts, *(told if story == facts else ()))
+        self.storyteller: PartReader | None = None
+        if story != facts and any(told):
+            self.storyteller = PartReader(partition, task.partitions, story, *told)
 
     def take(
         self, offsets: np.ndarray[Any, Any], times: Sequence[int] | None, keys: pa.Array, values: pa.Array
@@ -123,10 +130,17 @@ class _Part:
         )
         self.unpacking_s += time.perf_counter() - before_s
         before_s = time.perf_counter()
-        self.reader.read(rows)
+        if self.storyteller is not None:
+            held = list(rows)
+            self.storyteller.read(held)
+            self.reader.read(held)
+        else:
+            self.reader.read(rows)
         self.judging_s += time.perf_counter() - before_s
 
     def found(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
+        if self.storyteller is not None:
+            self.storyteller.result()
         part = self.reader.result()
         self.observers.ended(part)
         seen, number = self.observers, self.partition
@@ -145,22 +159,25 @@ class _Part:
             "stop": list(findings.stops.get(number, ())),
         }
         if seen.gaps is not None:
-            body["gap_count"] = list(gap_count(seen.gaps))
+            body["gap_count"] = list(seen.count_gaps())
         if seen.races is not None:
             body["races"] = [[*race, count] for race, count in seen.races.counts.items()]
         if seen.moves is not None:
             body["moves"] = [[*move, count] for move, count in seen.moves.counts.items()]
+        gaps = seen.end_gaps()
+        body["gap_sums"] = seen.gap_sums.rows()
+        if seen.rejections is not None:
+            body["rejected"] = as_rows(seen.rejections)
         yield PART, number, -1, None, orjson.dumps(body)
         for key in part.view.existing():
             yield LINE, number, -1, key.key, line(key)
-        lists = {
-            GAPS: gap_list(seen.gaps.all()) if seen.gaps is not None else [],
-            HISTORY: history_list(seen.history) if seen.history is not None else [],
-            OWNED: seen.owned,
-        }
+        lists: dict[str, Iterable[dict[str, Any]]] = {GAPS: gaps, OWNED: seen.owned}
+        if seen.history is not None:
+            lists[HISTORY] = seen.history.rows
         for kind, every in lists.items():
-            for start in range(0, len(every), _LISTED):
-                yield kind, number, -1, None, orjson.dumps(every[start : start + _LISTED])
+            rows = iter(every)
+            while some := list(islice(rows, _LISTED)):
+                yield kind, number, -1, None, orjson.dumps(some)
 
 
 class _Run:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from statechannel.audit import gap_sums, rejections
 from statechannel.audit.engine import GapCount
 from statechannel.audit.moves import MoveCause, move_fields
 from statechannel.audit.races import LostRaces, race_counts
+from statechannel.audit.rejections import rejected_document
 from statechannel.core.auditor import Findings
 from statechannel.core.survey import STRICT, Facts
 from statechannel.core.verdict import Verdict
@@ -53,6 +55,16 @@ def races_of(bodies: Bodies) -> list[dict[str, Any]]:
         for reason, writer, winner, count in body["races"]:
             races.counts[Verdict(reason), writer, winner] += count
     return list(race_counts(races))
+
+
+def gap_sums_of(bodies: Bodies) -> list[dict[str, Any]]:
+    """Sums of gaps by namespace."""
+    return gap_sums.added_up(body["gap_sums"] for _, body in bodies).rows()
+
+
+def rejected_of(bodies: Bodies) -> dict[str, Any]:
+    """What was rejected, by reason, writer and winner."""
+    return rejected_document(rejections.added_up(body["rejected"] for _, body in bodies))
 
 
 def moves_of(bodies: Bodies) -> list[dict[str, Any]]:

@@ -9,17 +9,22 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+from spark.arrow_rows import batch_of
 from spark.replay_fold import bytes_of
 from spark.survey import MAY_BE_NEWER, below, find_stops
-from statechannel.core.codec import HEARTBEAT_KEY
-from statechannel.core.survey import Facts, Stop, usable_clean_to, vouched
+from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY
+from statechannel.core.survey import Facts, Known, Stop, usable_clean_to, vouched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NONE_MS = 2**63 - 1
+_KNOWN = pa.schema(
+    [("partition", pa.int32()), ("clean_to", pa.int64()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
+)
 
 
 class Looked(NamedTuple):
@@ -99,6 +104,61 @@ def survey(rows: DataFrame) -> Survey:
             for number in (row["partition"],)
         }
     )
+
+
+def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, Known]:
+    """From where on each partition with gaps tells all, as `statechannel.core.survey.Knowing` has it; those without are left out.
+
+    Args:
+        rows: Of partitions with gaps, up to their stops.
+    """
+    order = Window.partitionBy("partition").orderBy("offset")
+    before = F.coalesce(F.lag("offset").over(order), F.lit(-1))
+    rises = (
+        rows.select("partition", "offset", "timestamp_ms", "key", before.alias("before"))
+        .groupBy("partition")
+        .agg(
+            F.max(F.when(F.col("timestamp_ms") <= oldest_kept_ms, F.col("offset"))).alias("old"),
+            F.max(F.when(F.col("key") == F.lit(COLD_START_KEY), F.col("offset"))).alias("cold"),
+            F.max(F.when(F.col("offset") != F.col("before") + 1, F.col("offset") - 1)).alias("gap"),
+        )
+        .collect()
+    )
+    told = rows.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select(
+        "partition", "offset", "timestamp_ms", "key", "value"
+    )
+    vouching = told.mapInArrow(_known, "partition int, clean_to long, offset long, timestamp_ms long")
+    found: dict[int, Known] = {}
+    for rise in rises:
+        old, floor = rise["old"], max(-1 if rise[name] is None else rise[name] for name in ("old", "cold", "gap"))
+        of_this = vouching.where(F.col("partition") == rise["partition"])
+        point = F.struct("clean_to", "offset", "timestamp_ms")
+        newest = F.struct("clean_to", -F.col("offset"), "timestamp_ms")
+        first = of_this.agg(
+            F.min(F.when((F.col("clean_to") >= floor) & (F.col("offset") >= floor), point)).alias("first"),
+            F.max(newest).alias("highest"),
+        ).collect()[0]
+        if first["first"] is not None:
+            found[rise["partition"]] = Known(*first["first"])
+        elif first["highest"] is not None and first["highest"][0] >= (-1 if old is None else old):
+            clean_to, offset, timestamp_ms = first["highest"]
+            found[rise["partition"]] = Known(clean_to, -offset, timestamp_ms)
+    return found
+
+
+def _known(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        names = ("partition", "offset", "timestamp_ms")
+        numbers = [batch.column(name).to_pylist() for name in names]
+        found = [
+            (partition, clean_to, offset, timestamp_ms)
+            for partition, offset, timestamp_ms, key, value in zip(
+                *numbers, bytes_of(batch.column("key")), bytes_of(batch.column("value")), strict=True
+            )
+            if (clean_to := usable_clean_to(key, value, offset)) >= 0
+        ]
+        if found:
+            yield batch_of(found, _KNOWN)
 
 
 def _vouching(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

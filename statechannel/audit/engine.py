@@ -6,7 +6,7 @@ engines judge by `statechannel.core` and give the same answers; they differ in h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +18,7 @@ from statechannel.audit.as_of import AsOf, Cut
 from statechannel.audit.errors import AuditQuestionError
 
 ENGINES_GROUP = "statechannel.audit_engines"
+ARCHIVE_EXPORTS_GROUP = "statechannel.archive_exports"
 LOCAL = "local"
 DEFAULT_COMPACTION_LAG_MS = 3_600_000
 
@@ -74,6 +75,8 @@ class Wants:
         owned: Who serves what.
         moves: Changes of owner by hour and cause.
         cuts: How much of each partition lies before the moment asked for.
+        rejected: What was rejected, by reason, writer and winner.
+        states: Every accepted state.
     """
 
     gaps: bool = False
@@ -83,6 +86,8 @@ class Wants:
     owned: bool = False
     moves: bool = False
     cuts: bool = False
+    rejected: bool = False
+    states: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,18 @@ class AuditQuestion:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # object stores have secrets in it
 
 
+class Rows(Protocol):
+    """Findings that are gone through as often as wanted; they need not be in memory."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """One by one, in order."""
+        ...
+
+
 class GapCount(NamedTuple):
     """Number of gaps in service, and of those that are open."""
 
@@ -120,17 +137,27 @@ class AuditResult:
         answer: The audit's answer (design/cli.md).
         named: False if no record of the log is about what the history was wanted of.
         cuts: By partition.
+        complete: From when on a log with gaps tells all, and whether it tells what was asked; empty without gaps
+            (`statechannel.core.auditor.completeness`).
+        gaps, history: May be too many for the memory: go through them, do not hold them.
+        gap_sums: By namespace, with `gaps` (`statechannel.audit.gap_sums`).
+        rejected: See `statechannel.audit.rejections`.
+        states: Lines of the digest, by key.
     """
 
     answer: dict[str, Any]
-    gaps: Sequence[dict[str, Any]] | None = None
+    gaps: Rows | None = None
     gap_count: GapCount | None = None
     races: Sequence[dict[str, Any]] | None = None
-    history: Sequence[dict[str, Any]] | None = None
+    history: Rows | None = None
     named: bool = True
     owned: Sequence[dict[str, Any]] | None = None
     moves: Sequence[dict[str, Any]] | None = None
     cuts: Mapping[int, Cut] | None = None
+    gap_sums: Sequence[dict[str, Any]] | None = None
+    rejected: Mapping[str, Any] | None = None
+    states: Sequence[bytes] | None = None
+    complete: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ProgressBar(Protocol):
@@ -155,13 +182,45 @@ class AuditEngine(Protocol):
         ...
 
 
+class ArchiveExport(Protocol):
+    """Writes an archive to an export file, for what reads such files only."""
+
+    def __call__(
+        self, source: ArchiveSource, path: Path, options: Mapping[str, str], *, progress: ProgressBar
+    ) -> object:
+        """Write it.
+
+        Args:
+            options: Settings of the engine, in its own words.
+
+        Raises:
+            StateChannelError: The archive cannot be read, or the file not be written.
+        """
+        ...
+
+
 def load_engine(name: str) -> AuditEngine:
     """The engine of that name.
 
     Raises:
         AuditQuestionError: There is none, or it cannot be loaded.
     """
-    registered = {point.name: point for point in metadata.entry_points(group=ENGINES_GROUP)}
+    engine: AuditEngine = _load(ENGINES_GROUP, name)
+    return engine
+
+
+def load_archive_export(name: str) -> ArchiveExport:
+    """What an engine of that name exports archives with.
+
+    Raises:
+        AuditQuestionError: There is none, or it cannot be loaded.
+    """
+    export: ArchiveExport = _load(ARCHIVE_EXPORTS_GROUP, name)
+    return export
+
+
+def _load(group: str, name: str) -> Any:
+    registered = {point.name: point for point in metadata.entry_points(group=group)}
     if name not in registered:
         raise AuditQuestionError(
             f"there is no audit engine {name!r} here, only {', '.join(sorted(registered)) or 'none'}.",
@@ -169,13 +228,12 @@ def load_engine(name: str) -> AuditEngine:
         )
     point = registered[name]
     try:
-        engine: AuditEngine = point.load()
+        return point.load()
     except (ImportError, AttributeError) as error:
         raise AuditQuestionError(
             f"the audit engine {name!r} ({point.value}) cannot be loaded: {error}.",
             hint="Install what it needs (`pip install 'statechannel[spark]'` for spark), or leave out --engine.",
         ) from error
-    return engine
 
 
 def check_question(question: AuditQuestion) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from statechannel.audit.changed import Changes
+from statechannel.audit.spool import Spool
 from statechannel.audit.story import repair_reason
 from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
-from statechannel.core.view import Judgement
+from statechannel.core.view import Judgement, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,14 @@ class HistoryLine:
 
 
 class History:
-    """Collects the lines of one bundle: records on its own key, on ranges that hold it or lie in it, on its namespace.
+    """Collects the records of one bundle: those on its own key, on ranges that hold it or lie in it, on its namespace.
 
-    Of a topic, those of every bundle that ever held the topic's hash; of a namespace, those of all its bundles.
+    Of a topic, those of every bundle that ever held the topic's hash; of a namespace, those of all its bundles. Whatever the
+    verdict: duplicates and junk are among them.
 
     Attributes:
         title: What it is the history of, for people.
-        lines: In log order; all lie in one partition.
+        rows: As the JSON output has them, in log order; nearly all lie in one partition.
 
     Raises:
         ValueError: The name is none of the three.
@@ -50,7 +53,8 @@ class History:
     def __init__(self, name: str) -> None:
         self._parts, self.title = _meant(name)
         self._is_topic = self.title != name
-        self.lines: list[HistoryLine] = []
+        self.rows = Spool()
+        self._changes = Changes(self._concerns)
 
     @property
     def namespace(self) -> str:
@@ -71,16 +75,40 @@ class History:
                     return True
         return False
 
+    def taken(self, record: RecordRead) -> None:
+        """What a joining reader takes has no verdict: it is no part of the history."""
+
+    def joined(self, view: View) -> None:
+        """A joining reader has come to its view: the history goes on from there."""
+        self._changes.begin(view, self._parts.namespace)
+
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
         parts = None if record.key is None else parse_key(record.key)
-        if parts is None or parts.namespace != self._parts.namespace:
+        if parts is None or not self._concerns(parts):
             return
+        line = history_fields(history_line(record, judgement))
+        self.rows.append(line | {"relation": self._relation(parts)} | self._changes.told(record, judgement))
+
+    def _concerns(self, parts: KeyParts) -> bool:
         wanted = self._parts
-        if not (parts.is_namespace or wanted.is_namespace):
-            if _end(parts) <= wanted.lower or parts.lower >= _end(wanted):
-                return
-        self.lines.append(history_line(record, judgement))
+        if parts.namespace != wanted.namespace:
+            return False
+        if parts.is_namespace or wanted.is_namespace:
+            return True
+        return wanted.lower < _end(parts) and parts.lower < _end(wanted)
+
+    def _relation(self, parts: KeyParts) -> str:
+        wanted = self._parts
+        if parts.is_namespace:
+            return "namespace"
+        if wanted.is_namespace or self._is_topic:
+            return "bundle"
+        if parts == wanted:
+            return "own"
+        if parts.lower <= wanted.lower and _end(wanted) <= _end(parts):
+            return "ancestor"
+        return "descendant" if wanted.lower <= parts.lower and _end(parts) <= _end(wanted) else "overlapping"
 
 
 def _meant(name: str) -> tuple[KeyParts, str]:

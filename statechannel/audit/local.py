@@ -24,8 +24,9 @@ from statechannel.audit.engine import (
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.export_file import ExportedRecords, ExportFile, read_export
 from statechannel.audit.moves import move_fields
-from statechannel.audit.observing import Observers, gap_count, gap_list, history_list
+from statechannel.audit.observing import Observers
 from statechannel.audit.races import race_counts
+from statechannel.audit.rejections import rejected_document
 from statechannel.audit.verdict_file import Observe, verdict_file
 from statechannel.core import auditor
 from statechannel.core.inputs import RecordRead
@@ -43,6 +44,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     check_question(question)
     wants = question.wants
     found = Observers(wants)
+    complete: dict[str, Any] = {}
     with open_export(question.source, progress) as export, progress("judging", export.records, unit="records") as told:
         body = audit_export(
             export,
@@ -51,8 +53,9 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
             compaction_lag_ms=question.compaction_lag_ms,
             verdicts=question.verdicts,
             observers=[one] if (one := found.observe()) is not None else [],
-            join_observer=found.owners,
+            join_observer=found.join_observer,
             each_part=found.ended,
+            tell_complete=complete.update,
             progress=told,
         )
         named, cuts = True, None
@@ -61,16 +64,21 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         if wants.cuts and question.as_of is not None:
             partitions = sorted(export.header.end_offsets)
             cuts = {number: question.as_of.cut(export.partitions.get(number, ())) for number in partitions}
+    count = found.count_gaps() if wants.gap_count else None
     return AuditResult(
         body,
-        gaps=gap_list(found.gaps.all()) if wants.gaps and found.gaps else None,
-        gap_count=gap_count(found.gaps) if wants.gap_count and found.gaps else None,
+        complete=complete,
+        gaps=found.end_gaps() if wants.gaps else None,
+        gap_count=count,
+        gap_sums=found.gap_sums.rows() if wants.gaps else None,
         races=list(race_counts(found.races)) if found.races else None,
-        history=history_list(found.history) if found.history else None,
+        history=found.history.rows if found.history else None,
         named=named,
         owned=sorted(found.owned, key=lambda one: one["bundle"]) if wants.owned else None,
         moves=list(move_fields(found.moves.counts.items())) if found.moves else None,
         cuts=cuts,
+        rejected=rejected_document(found.rejections) if found.rejections else None,
+        states=[line for _, line in sorted(found.states)] if wants.states else None,
     )
 
 
@@ -104,6 +112,7 @@ def audit_export(
     observers: Sequence[Observe] = (),
     join_observer: JoinObserver | None = None,
     each_part: Callable[[PartitionAudit], None] = lambda _: None,
+    tell_complete: Callable[[dict[str, Any]], None] = lambda _: None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Audit an export file.
@@ -115,6 +124,7 @@ def audit_export(
         observers: Told every strictly judged record, in log order.
         join_observer: Told what is taken leniently.
         each_part: Told what was found in each partition, in order.
+        tell_complete: Told from when on the log tells all (`statechannel.core.auditor.completeness`).
         progress: Told the number of records read, now and then.
 
     Raises:
@@ -136,6 +146,7 @@ def audit_export(
                 observe=_all(told),
                 join_observer=join_observer,
                 each_part=each_part,
+                tell_complete=tell_complete,
             )
         except auditor.GapsError as error:
             raise not_in_full(str(export.path), str(error), verdicts=verdicts is not None) from error

@@ -68,35 +68,39 @@ class _Overview:
 
     def __init__(self, limits: ReportLimits) -> None:
         self.gaps = GapsFound(limits.rows, limits.points)
-        self.rejected = RejectedFound(min(limits.rows, 200), limits.points)
+        self.rejected = RejectedFound(limits.points)
         self.tree = TreeSeen()
         self.areas: dict[int, Area] = {}
-        self.parts: dict[int, PartitionAudit] = {}
+        self.facts: dict[int, Facts] = {}
+        self.first: dict[int, int] = {}
         self._points = limits.points
-        self._joined: View | None = None
 
     def taken(self, record: RecordRead) -> None:
-        """A joining reader holds this record; its view says what comes of it."""
+        """Take in a record that a joining reader holds for its key."""
+        self.gaps.finder.taken(record)
 
     def joined(self, view: View) -> None:
         """A joining reader has come to its view."""
         self.tree.joined(view)
+        self.gaps.finder.joined(view)
         self._area(view.partition).joined(view)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
+        self.first.setdefault(record.partition, record.offset)
         self._area(record.partition).observe(record, judgement)
-        self.gaps.observe(record, judgement)
+        self.gaps.finder.observe(record, judgement)
         self.rejected.observe(record, judgement)
         self.tree.observe(record, judgement)
 
     def ended(self, part: PartitionAudit) -> None:
-        """A partition has been read to its end."""
-        self._area(part.view.partition)
-        # The view is not needed any more, and there may be many partitions.
+        """A partition has been read to its end: notes how, so that its timelines are read alike."""
         partition = part.view.partition
-        self.parts[partition] = PartitionAudit(View(partition, 1), stop=part.stop, tentative=part.tentative)
-        self.parts[partition].strict_from = part.strict_from
+        self._area(partition)
+        lenient_to = -1 if part.strict_from is None else part.strict_from - 1
+        if partition in self.first:
+            lenient_to = self.first[partition] - 1
+        self.facts[partition] = Facts(lenient_to, part.stop, part.tentative)
 
     def _area(self, partition: int) -> Area:
         area = self.areas.get(partition)
@@ -113,7 +117,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     """
     wanted = [_wanted(name) for name in question.wanted]
     limits = question.limits
-    found = _Overview(limits)
+    found, complete = _Overview(limits), dict[str, Any]()
     with progress("judging", export.records, unit="records") as told:
         answer = audit_export(
             export,
@@ -123,9 +127,10 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
             observers=[found.observe],
             join_observer=found,
             each_part=found.ended,
+            tell_complete=complete.update,
             progress=told,
         )
-    found.gaps.end()
+    still_open = found.gaps.end()
     now_ms = max((area.now_ms for area in found.areas.values()), default=0)
     for area in found.areas.values():
         area.end(now_ms)
@@ -135,16 +140,17 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
                 f"the log knows no bundle of {name}.",
                 hint="Check the name; `statechannel bundles` lists the live ones. A log read leniently tells of none.",
             )
-    chosen = choose(found.tree.records, found.gaps.worst, wanted, limits.bundles)
+    chosen = choose(found.tree.records, found.gaps.by_bundle, wanted, limits.bundles)
     return {
         "report": REPORT_FORMAT,
         "topic": export.header.topic,
         "exported_at_ms": export.header.exported_at_ms,
         "answer": answer,
-        "partitions": [_partition(found, number) for number in sorted(export.header.end_offsets)],
+        "complete": complete,
+        "partitions": [_partition(found, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": {"points": limits.points, "bundles": limits.bundles, "rows": limits.rows, "brokers": limits.brokers},
         "area": area_fields(list(found.areas.values()), points=limits.points, shown=limits.brokers),
-        "gaps": found.gaps.fields(limits.rows),
+        "gaps": found.gaps.fields(still_open, limits.rows),
         "rejected": found.rejected.fields(limits.rows),
         "keys_all": len(found.tree.records),
         "lanes": _lanes(export, question, found, chosen, progress),
@@ -161,14 +167,17 @@ def _wanted(name: str) -> KeyParts:
     return parts
 
 
-def _partition(found: _Overview, number: int) -> dict[str, Any]:
-    part, area = found.parts[number], found.areas[number]
+def _partition(found: _Overview, number: int, complete: Mapping[str, Any]) -> dict[str, Any]:
+    facts, area = found.facts[number], found.areas[number]
+    gapped = complete.get("complete_from", {})
     return {
         "partition": number,
-        "strict_from": part.strict_from,
+        "first_offset": found.first.get(number),
         "first_ms": area.first_ms,
-        "tentative": part.tentative,
-        "stopped": None if part.stop is None else {"offset": part.stop.offset, "format": part.stop.format},
+        "gapped": str(number) in gapped,
+        "complete_from": gapped.get(str(number)),
+        "tentative": facts.tentative,
+        "stopped": None if facts.stop is None else {"offset": facts.stop.offset, "format": facts.stop.format},
     }
 
 
@@ -189,10 +198,8 @@ def _lanes(
                 continue
             base = done
             counted = records.telling(lambda read, base=base: told(base + read))  # type: ignore[misc]
-            part = found.parts[number]
-            facts = Facts(-1 if part.strict_from is None else part.strict_from - 1, part.stop, part.tentative)
             some = _of_namespaces(counted, namespaces, question.as_of or _always)
-            audit_part(number, partitions, some, facts, lanes.observe, lanes)
+            audit_part(number, partitions, some, found.facts[number], lanes.observe, lanes)
             done += len(records)
     every = []
     for name, lane in lanes.lanes.items():
@@ -217,8 +224,9 @@ def _of_namespaces(
 
 def complete_from(partitions: Sequence[Mapping[str, Any]]) -> int | None:
     """The log time from which the report tells everything of every partition that has records; None: from no time on."""
-    times: list[int] = [one["first_ms"] for one in partitions if one["first_ms"] is not None]
-    if any(one["tentative"] for one in partitions) or not times:
+    judged = [one for one in partitions if one["first_ms"] is not None]
+    if not judged or any(one["tentative"] for one in partitions):
         return None
-    late: list[int] = [one["first_ms"] for one in partitions if one["strict_from"] and one["first_ms"] is not None]
-    return max(late, default=min(times))
+    late: list[int] = [one["complete_from"]["timestamp_ms"] for one in judged if one["complete_from"]]
+    first: list[int] = [one["first_ms"] for one in judged]
+    return max(late, default=min(first))

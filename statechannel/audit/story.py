@@ -1,12 +1,13 @@
 """The story that a log tells: gaps in service with their causes.
 
 Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them too, a partition at
-a time. Times are the log's own, milliseconds since 1970. Only strictly judged records are seen: what a joining read took
-leniently has no story.
+a time. Times are the log's own, milliseconds since 1970. Only strictly judged records are seen: of what a joining read took
+leniently it is known how it ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from statechannel.core.keys import KeyState
 from statechannel.core.record import Record
 from statechannel.core.states import Action, State
 from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
+from statechannel.core.view import Judgement, View
 
 _SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
+_BEFORE_LOG = "began before the first record judged"
 
 
 class Cause(StrEnum):
@@ -49,8 +51,8 @@ class Gap:
     Attributes:
         start_ms: The accepted Releasing, or when the lost owner was last heard.
         end_ms: The next accepted Assigned; None while open.
-        on_request_ms: Part of it that the bundle was Unassigned, waiting for somebody to ask for it; for an open gap
-            only what has ended of it.
+        on_request_ms: Part of it that the bundle was Unassigned because somebody had it unloaded, waiting for somebody to ask
+            for it; for an open gap only what has ended of it.
         repaired: A forced record was needed on the way.
         why: A sentence, with the names of the brokers.
     """
@@ -93,13 +95,44 @@ class Gaps:
     """Finds the gaps in service of every bundle. Feed it an audit's observations in log order.
 
     A bundle that nobody has ever served has no gap; a split has none either, since its parent serves until its children do.
+
+    Args:
+        ended: Told each gap that has ended, in their stead: nothing is kept of them but the sums then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[Gap], None] | None = None) -> None:
         self.closed: list[Gap] = []
+        self._ended = self.closed.append if ended is None else ended
         self._open: dict[str, _Open] = {}
         self._served: dict[str, _Served] = {}
         self._unserved: set[str] = set()
+        self._held: dict[bytes, tuple[int, int]] = {}
+
+    def taken(self, record: RecordRead) -> None:
+        """Take in a record that a joining reader holds for its key."""
+        if record.key is not None:
+            self._held[record.key] = (record.offset, record.timestamp_ms)
+
+    def joined(self, view: View) -> None:
+        """A joining reader has come to its view: who serves what, and which bundles are on their way from one to another."""
+        times = dict(self._held.values())
+        self._held.clear()
+        for key in view.live():
+            if key.state in _SERVED:
+                self._served[key.name] = _Served(key.owner)
+            elif key.state is State.UNASSIGNED and key.derived:
+                self._unserved.add(key.name)
+            elif key.state is State.RELEASING or (key.state is State.ASSIGNING and key.from_ is not None):
+                self._on_its_way(view.partition, key, times.get(key.offset, 0))
+
+    def _on_its_way(self, partition: int, key: KeyState, at_ms: int) -> None:
+        known = key.state is State.RELEASING and key.writer is not None
+        cause, why = Cause.BEFORE_LOG, _BEFORE_LOG
+        if known:
+            cause, why = _let_go(key.from_, key.to)
+        before = key.from_ if key.state is State.RELEASING else None
+        gap = Gap(key.name, cause, partition, key.offset, at_ms, before, why, key.operation)
+        self._open[key.name] = _Open(gap, key.state or State.RELEASING)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
@@ -117,8 +150,12 @@ class Gaps:
 
     def all(self) -> list[Gap]:
         """All gaps by start, those still open among them."""
-        every = [*self.closed, *(held.gap for held in self._open.values())]
+        every = [*self.closed, *self.open()]
         return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
+
+    def open(self) -> list[Gap]:
+        """The gaps that have not ended."""
+        return [held.gap for held in self._open.values()]
 
     def _namespace(self, record: RecordRead, change: Record, key: KeyState) -> None:
         prefix = f"{key.namespace}/"
@@ -147,15 +184,13 @@ class Gaps:
             self._unserved.discard(bundle)
             return
         if change.state is State.RELEASING:
-            cause = Cause.UNLOAD if change.to is None else Cause.TRANSFER
-            to = "" if change.to is None else f" to {change.to}"
-            self._begin(record, change, key, cause, f"{cause.value} from {change.from_}{to}", change.from_)
+            self._begin(record, change, key, *_let_go(change.from_, change.to), change.from_)
         elif bundle not in self._open and bundle not in self._unserved:
             if _had_owner(change):
-                self._begin(record, change, key, Cause.BEFORE_LOG, "began before the first record judged", None)
+                self._begin(record, change, key, Cause.BEFORE_LOG, _BEFORE_LOG, None)
             else:
                 self._unserved.add(bundle)
-        self._note_unassigned(record, bundle, change.state)
+        self._note_unassigned(record, bundle, change.state, on_request=key.was is not State.ASSIGNING)
 
     def _forced(self, record: RecordRead, change: Record, key: KeyState) -> None:
         bundle = key.name
@@ -171,7 +206,7 @@ class Gaps:
             gap = self._open[bundle].gap
             start_ms = gap.start_ms if lost is None else min(gap.start_ms, lost.last_heard_ms)
             self._open[bundle].gap = replace(gap, start_ms=start_ms, repaired=True)
-        self._note_unassigned(record, bundle, change.state)
+        self._note_unassigned(record, bundle, change.state, on_request=False)
 
     def _begin(
         self, record: RecordRead, change: Record, key: KeyState, cause: Cause, why: str, before: str | None
@@ -194,13 +229,14 @@ class Gaps:
             change.state,
         )
 
-    def _note_unassigned(self, record: RecordRead, bundle: str, state: State) -> None:
+    def _note_unassigned(self, record: RecordRead, bundle: str, state: State, *, on_request: bool) -> None:
+        """Time Unassigned is on request where an unload has led to it, not where a broker has declined or was lost."""
         held = self._open.get(bundle)
         if held is None:
             return
         self._end_waiting(held, record)
         held.state = state
-        if state is State.UNASSIGNED:
+        if state is State.UNASSIGNED and on_request:
             held.unassigned_since_ms = record.timestamp_ms
 
     @staticmethod
@@ -217,7 +253,13 @@ class Gaps:
             return
         self._end_waiting(held, record)
         end_ms = max(record.timestamp_ms, held.gap.start_ms)
-        self.closed.append(replace(held.gap, end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
+        self._ended(replace(held.gap, end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
+
+
+def _let_go(source: str | None, to: str | None) -> tuple[Cause, str]:
+    """Cause of the gap that an accepted Releasing begins, and the words for it."""
+    cause = Cause.UNLOAD if to is None else Cause.TRANSFER
+    return cause, f"{cause.value} from {source}" + ("" if to is None else f" to {to}")
 
 
 class Lost(NamedTuple):

@@ -1,8 +1,7 @@
-"""`statechannel audit` and `statechannel export`."""
+"""`statechannel audit` with its subcommands, and `statechannel export`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,45 +11,45 @@ from statechannel.audit.as_of import parse_as_of
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
-    ArchiveSource,
     AuditQuestion,
     AuditResult,
-    ExportSource,
-    LiveSource,
     Read,
     Wants,
     load_engine,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.history import History
 from statechannel.cli import audit_tables
-from statechannel.cli.exit_codes import ExitCode
-from statechannel.cli.failures import CommandError
+from statechannel.cli.audit_asking import (
+    Archive,
+    AsOfText,
+    CompactionLag,
+    EngineName,
+    EngineOptions,
+    File,
+    HowRead,
+    options_of,
+    source_of,
+)
+from statechannel.cli.audit_parts import diff, gaps_of, history_of, not_named, rejected, title_of
+from statechannel.cli.audit_report import report
 from statechannel.cli.options import BootstrapServers, Connect, OutputAs, reaching
-from statechannel.cli.output import Output, print_json, progress, say
+from statechannel.cli.output import Output, print_json_lists, progress, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 @reaching
 def audit(
     connect: Connect,
-    file: Annotated[Path | None, typer.Option("--file", metavar="F", help="An export file to be audited.")] = None,
-    archive: Annotated[
-        str | None, typer.Option("--archive", metavar="DIR", help="An audit archive (with --engine spark).")
-    ] = None,
+    context: typer.Context,
+    file: File = None,
+    archive: Archive = None,
     bootstrap_servers: BootstrapServers = None,
-    as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Look at this moment, inclusive.")
-    ] = None,
-    read: Annotated[
-        Read, typer.Option("--read", help="Strictly, as a joiner does, or what the log allows.")
-    ] = Read.AUTO,
-    compaction_lag_ms: Annotated[
-        int, typer.Option("--compaction-lag-ms", min=0, help="min.compaction.lag.ms of the topic.")
-    ] = DEFAULT_COMPACTION_LAG_MS,
+    as_of: AsOfText = None,
+    read: HowRead = Read.AUTO,
+    compaction_lag_ms: CompactionLag = DEFAULT_COMPACTION_LAG_MS,
     verdicts: Annotated[
         Path | None, typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict there (full read).")
     ] = None,
@@ -70,20 +69,18 @@ def audit(
     moves: Annotated[
         bool, typer.Option("--moves", help="Count the changes of owner by hour of log time and cause.")
     ] = False,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help="Which program reads the log: local, spark.")
-    ] = LOCAL,
-    engine_options: Annotated[
-        list[str] | None,
-        typer.Option("--engine-option", metavar="KEY=VALUE", help="A setting of the engine; may be repeated."),
-    ] = None,
+    engine: EngineName = LOCAL,
+    engine_options: EngineOptions = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Ask the log what happened: accepted states, verdicts, debts, owners, gaps in service and their causes."""
-    source = _source(file, archive, bootstrap_servers, connect)
+    if context.invoked_subcommand is not None:
+        _nothing_before(context)
+        return
+    source = source_of(file, archive, bootstrap_servers, connect)
     moment = None if as_of is None else parse_as_of(as_of)
     table = output is Output.TABLE
-    title = None if history is None else _title(history)
+    title = None if history is None else title_of(history)
     question = AuditQuestion(
         source,
         read=read,
@@ -99,68 +96,57 @@ def audit(
             moves=moves,
             cuts=table,
         ),
-        options=_options(engine_options or ()),
+        options=options_of(engine_options or ()),
     )
     result = load_engine(engine)(question, progress=progress)
     if history is not None and not result.named:
-        raise CommandError(
-            f"no record of the log is about {history}",
-            hint="Check the name; `statechannel namespace list` has the namespaces, `statechannel bundles` the live bundles.",
-            code=ExitCode.NOT_FOUND,
-        )
+        raise not_named(history)
+    past = moment is not None or any((gaps, races, history, owned, moves))
     if table:
-        past = None if moment is None or result.cuts is None else audit_tables.Past(moment, result.cuts)
-        audit_tables.show(result, title, past, races=races or history is None)
+        cuts = None if moment is None or result.cuts is None else audit_tables.Past(moment, result.cuts)
+        audit_tables.show(result, title, cuts, races=races or history is None)
     else:
-        print_json(result.answer | _extra(result))
+        print_json_lists(result.answer | (dict(result.complete) if past else {}), _extra(result, moment is not None))
 
 
-def _source(
-    file: Path | None, archive: str | None, bootstrap_servers: str | None, connect: Connect
-) -> ExportSource | ArchiveSource | LiveSource:
-    named = {"--file": file, "--archive": archive, "--bootstrap-servers": bootstrap_servers}
-    given = [option for option, value in named.items() if value is not None]
-    if len(given) > 1:
-        raise AuditQuestionError(f"{given[0]} and {given[1]} exclude each other.", hint="Name one of them.")
-    if file is not None:
-        return ExportSource(file)
-    if archive is not None:
-        return ArchiveSource(archive)
-    # Only a live audit needs the Kafka client; files are read on machines that have none of it.
-    from statechannel.cli.live_log import live_source  # noqa: PLC0415
-
-    return live_source(connect())
-
-
-def _options(given: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for option in given:
-        name, equals, value = option.partition("=")
-        if not (name and equals):
-            raise AuditQuestionError(f"--engine-option {option!r} is not KEY=VALUE.", hint="Say KEY=VALUE.")
-        found[name] = value
-    return found
+def _nothing_before(context: typer.Context) -> None:
+    """Options of `audit` itself do not reach a subcommand: they are refused rather than lost."""
+    given = [
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        command = context.invoked_subcommand
+        raise AuditQuestionError(
+            f"The option {option} stands before `{command}`.",
+            hint=f"Say `statechannel audit {command} ... {option} ...`.",
+        )
 
 
-def _extra(result: AuditResult) -> dict[str, Any]:
+def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
     parts = {
         "gaps": result.gaps,
         "races": result.races,
         "history": result.history,
-        "owned": result.owned,
+        "owned": _known_owners(result, of_a_moment),
         "moves": result.moves,
     }
-    return {name: list(part) for name, part in parts.items() if part is not None}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
-def _title(name: str) -> str:
-    """What a history is of, for people."""
-    try:
-        return History(name).title
-    except ValueError as error:
-        raise AuditQuestionError(
-            f"--history {error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
-        ) from error
+def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]] | None:
+    """No owner is named of a moment that the log does not tell any more."""
+    unsure = set(result.complete.get("incomplete", ())) if of_a_moment else set()
+    return None if result.owned is None else [one for one in result.owned if one["partition"] not in unsure]
+
+
+app.command("history")(history_of)
+app.command("gaps")(gaps_of)
+app.command("rejected")(rejected)
+app.command("diff")(diff)
+app.command("report")(report)
 
 
 @export_app.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from statechannel.audit.as_of import AsOf, Cut
-from statechannel.audit.engine import AuditResult
+from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
 from statechannel.cli.output import duration, moment, print_table, stdout
 from statechannel.core.verdict import MEANING, Verdict
@@ -30,24 +32,27 @@ class Past:
         when = moment(self.as_of.time_ms) if self.as_of.offset is None else f"offset {self.as_of.offset}"
         yield "as of", f"{when}, inclusive; all below is of that moment"
         lasts = (f"{number}: {cut.last_offset if cut.records else '-'}" for number, cut in self.cuts.items())
-        yield "last offsets", f"{', '.join(lasts)} (end offsets of the whole log: {_ends(answer)})"
+        yield "last offsets", f"{', '.join(lasts)} (end offsets of the whole log: {ends(answer)})"
         yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
 
 
-def show(result: AuditResult, history_title: str | None, past: Past | None = None, *, races: bool) -> None:
+def show(result: AuditResult, history_title: str | None, cuts: Past | None = None, *, races: bool) -> None:
     """Print what was found.
 
     Args:
         history_title: If there is one, the history is told without the tables about the whole log.
+        cuts: The moment that was looked at, if not the end of the log.
         races: Who was rejected in favour of whom is told too.
     """
     answer = result.answer
+    unsure = result.complete.get("incomplete", ()) if cuts is not None else ()
     if history_title is None:
-        _whole(answer, past)
+        _whole(answer, cuts, unsure)
     else:
         about = ("read", "tentative", "as of", "last offsets", "end offsets", "digest")
-        facts = [(what, value) for what, value in _facts(answer, past) if what in about or what.startswith("stopped")]
+        facts = [(what, value) for what, value in _facts(answer, cuts) if what in about or what.startswith("stopped")]
         stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
+    completeness(result.complete)
     if races and result.races:
         _blank()
         print_table(
@@ -57,7 +62,7 @@ def show(result: AuditResult, history_title: str | None, past: Past | None = Non
         )
     if result.gaps is not None:
         _blank()
-        _gaps(result.gaps)
+        gaps(result.gaps)
     elif result.gap_count is not None and history_title is None:
         _blank()
         every, open_ = result.gap_count
@@ -72,14 +77,14 @@ def show(result: AuditResult, history_title: str | None, past: Past | None = Non
         )
     if result.owned is not None:
         _blank()
-        _owned(result.owned)
+        _owned([one for one in result.owned if one["partition"] not in unsure])
     if history_title is not None and result.history is not None:
         _blank()
         _history(history_title, result.history)
 
 
-def _whole(answer: dict[str, Any], past: Past | None) -> None:
-    print_table(("what", "value"), _facts(answer, past))
+def _whole(answer: dict[str, Any], cuts: Past | None, unsure: Sequence[int]) -> None:
+    print_table(("what", "value"), _facts(answer, cuts))
     _blank()
     print_table(
         ("rejected", "records", "meaning"),
@@ -87,11 +92,14 @@ def _whole(answer: dict[str, Any], past: Past | None) -> None:
         empty="no record was rejected",
     )
     _blank()
-    print_table(
-        ("owner", "bundles"),
-        list(answer["owners"].items()),
-        empty="no bundle has an owner",
-    )
+    if unsure:
+        stdout().print("owners: the log does not tell any more who owned what at this moment")
+    else:
+        print_table(
+            ("owner", "bundles"),
+            list(answer["owners"].items()),
+            empty="no bundle has an owner",
+        )
     if answer["debts"]:
         _blank()
         print_table(
@@ -109,7 +117,7 @@ def _facts(answer: dict[str, Any], past: Past | None) -> Iterator[tuple[str, obj
     if past is not None:
         yield from past.facts(answer)
     else:
-        yield "end offsets", _ends(answer)
+        yield "end offsets", ends(answer)
         yield "records", f"{answer['records']:,}"
     yield "accepted", f"{answer['accepted']:,}"
     yield "duplicates", f"{answer['duplicates']:,}"
@@ -121,14 +129,36 @@ def _facts(answer: dict[str, Any], past: Past | None) -> Iterator[tuple[str, obj
     yield "digest", answer["digest"]
 
 
-def _ends(answer: dict[str, Any]) -> str:
+def ends(answer: dict[str, Any]) -> str:
+    """End offsets by partition."""
     return ", ".join(f"{partition}: {end}" for partition, end in answer["end_offsets"].items())
 
 
-def _gaps(gaps: Sequence[dict[str, Any]]) -> None:
-    closed = sorted(gap["length_ms"] for gap in gaps if gap["length_ms"] is not None)
+def completeness(complete: Mapping[str, Any]) -> None:
+    """From when on a log with gaps tells all, and what that means for the answer."""
+    for partition, known in complete.get("complete_from", {}).items():
+        where = f"partition {partition} was compacted"
+        if known is None:
+            line = f"{where}: nothing in it says from when on it is complete"
+        else:
+            line = f"{where}: complete from offset {known['offset']} ({moment(known['timestamp_ms'])}) on"
+        stdout().print(Text(line))
+    if complete.get("incomplete"):
+        numbers = ", ".join(map(str, complete["incomplete"]))
+        stdout().print(
+            Text(
+                f"incomplete: partition {numbers} does not tell any more what was asked; "
+                "the archive does (--archive DIR --engine spark)"
+            )
+        )
+
+
+def gaps(gaps: Rows) -> None:
+    """Gaps in service, the newest of them."""
+    lengths = array("q", (gap["length_ms"] for gap in gaps if gap["length_ms"] is not None))
     title = "Gaps in service"
-    if closed:
+    if lengths:
+        closed = sorted(lengths)
         title += (
             f": {len(gaps)}, of which {len(gaps) - len(closed)} open; median {duration(closed[len(closed) // 2])}, "
         )
@@ -147,7 +177,7 @@ def _gaps(gaps: Sequence[dict[str, Any]]) -> None:
                 gap["to"],
                 gap["why"],
             )
-            for gap in gaps[-_GAPS_SHOWN:]
+            for gap in deque(gaps, maxlen=_GAPS_SHOWN)
         ],
         title=title,
         empty="none: every bundle that had an owner kept one",
@@ -177,7 +207,7 @@ def _owned(owned: Sequence[dict[str, Any]]) -> None:
         stdout().print(f"(the first {_OWNED_SHOWN} of {len(owned):,}; all of them with --owned --output json)")
 
 
-def _history(title: str, lines: Sequence[dict[str, Any]]) -> None:
+def _history(title: str, lines: Rows) -> None:
     print_table(
         ("offset", "time", "range", "verdict", "version", "state", "from", "to", "by", "action", "operation", "note"),
         [

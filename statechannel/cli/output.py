@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -55,6 +55,27 @@ def print_json(value: object) -> None:
     """One JSON document."""
     _note_printed()
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def print_json_lists(document: Mapping[str, object], lists: Mapping[str, Iterable[object]]) -> None:
+    """One JSON document whose last fields are lists that are never held whole."""
+    _note_printed()
+    write = sys.stdout.write
+    head = _indented(document).rstrip("}").rstrip()
+    write(head)
+    first = head == "{"
+    for name, rows in lists.items():
+        write(f'{"" if first else ","}\n  "{name}": [')
+        first, before = False, "\n    "
+        for row in rows:
+            write(before + _indented(row).replace("\n", "\n    "))
+            before = ",\n    "
+        write("]" if before == "\n    " else "\n  ]")
+    write("}\n" if first else "\n}\n")
+
+
+def _indented(value: object) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
 
 
 def print_json_line(value: object) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from statechannel.core.digest import digest
 from statechannel.core.part import PartReader
 from statechannel.core.states import State
-from statechannel.core.survey import STRICT, Facts, Stop, has_gaps, join_facts
+from statechannel.core.survey import STRICT, Facts, Known, Stop, has_gaps, join_facts, known_of, story_facts
 from statechannel.core.verdict import REJECTIONS, Verdict
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ def audit(
     observe: Observer | None = None,
     join_observer: JoinObserver | None = None,
     each_part: Callable[[PartitionAudit], None] = lambda _: None,
+    tell_complete: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Audit a whole log.
 
@@ -186,6 +187,7 @@ def audit(
         now_ms: When the log was exported (milliseconds since 1970).
         as_of: True for the records up to the moment asked for; each partition is read up to its first other record.
         each_part: Told what was found in each partition, in order.
+        tell_complete: Told from when on the log tells all (`completeness`).
 
     Raises:
         GapsError: `full` was asked for and a partition has gaps.
@@ -198,18 +200,48 @@ def audit(
     }
     gapped = [partition for partition, records in prefixes.items() if has_gaps(records, ends[partition])]
     mode = reading_of(read, gapped)
-    parts = []
+    oldest_kept_ms = now_ms - compaction_lag_ms
+    listened = observe is not None or join_observer is not None
+    parts, complete = [], {}
     for partition, records in prefixes.items():
-        facts = STRICT
+        facts = story = STRICT
         if partition in gapped:
-            facts = join_facts(records, oldest_kept_ms=now_ms - compaction_lag_ms)
-        parts.append(audit_part(partition, partitions, records, facts, observe, join_observer))
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+            whole = by_partition.get(partition, ()) if facts.tentative else records
+            complete[partition] = known_of(whole, oldest_kept_ms=oldest_kept_ms)
+            story = story_facts(facts, complete[partition])
+        if listened and story != facts:
+            audit_part(partition, partitions, records, story, observe, join_observer)
+            parts.append(audit_part(partition, partitions, records, facts))
+        else:
+            parts.append(audit_part(partition, partitions, records, facts, observe, join_observer))
         each_part(parts[-1])
     total = sum(len(records) for records in by_partition.values())
     found = Findings()
     for part in parts:
         found.add(findings_of(part))
+    tell_complete(completeness(complete, [part.view.partition for part in parts if part.tentative]))
     return summary(found, digest=digest(part.view for part in parts), records=total, end_offsets=end_offsets, read=mode)
+
+
+def completeness(gapped: Mapping[int, Known | None], unsure: Sequence[int]) -> dict[str, Any]:
+    """What an answer says of logs with gaps: from when on each is complete, and which do not tell what was asked.
+
+    Args:
+        gapped: Partitions with gaps, and from where on they tell all; None where nobody vouches for anything.
+        unsure: Partitions whose states at the moment asked for are not known.
+    """
+    if not gapped:
+        return {}
+    found: dict[str, Any] = {
+        "complete_from": {
+            str(partition): None if known is None else {"offset": known.states_from, "timestamp_ms": known.since_ms}
+            for partition, known in sorted(gapped.items())
+        }
+    }
+    if unsure:
+        found["incomplete"] = sorted(unsure)
+    return found
 
 
 def reading_of(read: str, gapped: Sequence[int]) -> str:

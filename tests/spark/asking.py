@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -17,7 +17,7 @@ from statechannel.audit.engine import AuditQuestion, AuditResult, Wants
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ALL = Wants(gaps=True, gap_count=True, races=True, owned=True, moves=True, cuts=True)
+ALL = Wants(gaps=True, gap_count=True, races=True, owned=True, moves=True, cuts=True, rejected=True, states=True)
 
 
 @contextmanager
@@ -25,8 +25,16 @@ def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callabl
     yield lambda _: None
 
 
+def _plain(result: AuditResult) -> dict[str, Any]:
+    return {field.name: getattr(result, field.name) for field in fields(result)}
+
+
+def _other(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else list(value)
+
+
 def as_json(result: AuditResult) -> bytes:
-    return orjson.dumps(asdict(result), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2, default=list)
+    return orjson.dumps(_plain(result), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2, default=_other)
 
 
 def told(ask: Callable[[AuditQuestion], AuditResult], question: AuditQuestion, out: Path) -> tuple[str, bytes | None]:

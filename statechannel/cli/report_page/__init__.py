@@ -71,7 +71,7 @@ def render(report: Mapping[str, Any], made: Made) -> str:
             version=metadata.version("statechannel"),
             others=OTHERS,
             tentative=any(one["tentative"] for one in partitions),
-            incomplete=any(one["strict_from"] for one in partitions),
+            incomplete=any(one["gapped"] for one in partitions),
             complete_ms=complete_ms,
             longest_ms=max((row["length_ms"] for row in rows if row["length_ms"] is not None), default=None),
             with_lane={lane["name"] for lane in report["lanes"]},

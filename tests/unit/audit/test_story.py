@@ -198,8 +198,9 @@ def test_a_history_has_the_bundle_its_parents_and_its_namespace(log: Log) -> Non
     log.write(f"{NAMESPACE}/{LOWER}", "Releasing", **{"from": "b1"})
     history = History(f"{NAMESPACE}/{LOWER}")
     log.observe(history.observe)
-    assert [line.offset for line in history.lines] == [0, 1, 2, 3, 4, 6]
-    assert [line.note for line in history.lines if line.note] == ["1 children", "2 children"]
+    rows = list(history.rows)
+    assert [row["offset"] for row in rows] == [0, 1, 2, 3, 4, 6]
+    assert [row["note"] for row in rows if row["note"]] == ["1 children", "2 children"]
     with pytest.raises(ValueError, match="neither a bundle nor a namespace"):
         History("x")
 

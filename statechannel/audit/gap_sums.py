@@ -1,0 +1,97 @@
+"""Sums of gaps in service, by namespace. Pure; they add up over parts of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class GapSum:
+    """Of one namespace, or of all.
+
+    Attributes:
+        open: Gaps that have not ended; no length is reckoned for them.
+        sum_ms: Of those that have ended, without the time Unassigned on request.
+        on_request_ms: That time.
+        worst_ms: The longest that has ended, of `worst_bundle` from `worst_offset` on.
+        open_since_ms: When the oldest open one began; None without one.
+    """
+
+    gaps: int = 0
+    open: int = 0
+    sum_ms: int = 0
+    on_request_ms: int = 0
+    worst_ms: int = 0
+    worst_bundle: str | None = None
+    worst_offset: int | None = None
+    open_since_ms: int | None = None
+
+    def take(self, gap: Mapping[str, Any]) -> None:
+        """Count one gap, as the JSON output has it."""
+        self.gaps += 1
+        self.on_request_ms += gap["on_request_ms"]
+        length_ms = gap["length_ms"]
+        if length_ms is None:
+            self.open += 1
+            self._open_since(gap["start_ms"])
+            return
+        self.sum_ms += length_ms
+        self._worst(length_ms, gap["bundle"], gap["start_offset"])
+
+    def add(self, other: GapSum) -> None:
+        """Count what another part has."""
+        self.gaps += other.gaps
+        self.open += other.open
+        self.sum_ms += other.sum_ms
+        self.on_request_ms += other.on_request_ms
+        if other.worst_bundle is not None and other.worst_offset is not None:
+            self._worst(other.worst_ms, other.worst_bundle, other.worst_offset)
+        if other.open_since_ms is not None:
+            self._open_since(other.open_since_ms)
+
+    def _open_since(self, start_ms: int) -> None:
+        self.open_since_ms = start_ms if self.open_since_ms is None else min(self.open_since_ms, start_ms)
+
+    def _worst(self, length_ms: int, bundle: str, offset: int) -> None:
+        """The longest; of equal ones the first by bundle and offset, in whatever order they come."""
+        if self.worst_bundle is None or self.worst_offset is None:
+            better = True
+        else:
+            better = (-length_ms, bundle, offset) < (-self.worst_ms, self.worst_bundle, self.worst_offset)
+        if better:
+            self.worst_ms, self.worst_bundle, self.worst_offset = length_ms, bundle, offset
+
+
+class GapSums:
+    """By namespace."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, GapSum] = {}
+
+    def take(self, gap: Mapping[str, Any]) -> None:
+        """Count one gap, as the JSON output has it."""
+        self.sums.setdefault(gap["bundle"].rpartition("/")[0], GapSum()).take(gap)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As the JSON output has them, by namespace."""
+        return [{"namespace": name} | asdict(one) for name, one in sorted(self.sums.items())]
+
+
+def added_up(parts: Iterable[Iterable[Mapping[str, Any]]]) -> GapSums:
+    """The sums of several parts of a log."""
+    found = GapSums()
+    for part in parts:
+        for row in part:
+            values = {name: value for name, value in row.items() if name != "namespace"}
+            found.sums.setdefault(row["namespace"], GapSum()).add(GapSum(**values))
+    return found
+
+
+def whole(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sum over all namespaces, as the JSON output has it."""
+    total = GapSum()
+    for row in rows:
+        total.add(GapSum(**{name: value for name, value in row.items() if name != "namespace"}))
+    return asdict(total)

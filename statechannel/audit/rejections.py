@@ -1,0 +1,164 @@
+"""Rejected records by reason, writer and winner. Pure functions over what an audit observes.
+
+`races.py` counts lost proposals only; here is every rejected record, also what cannot be decoded and so has no writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple
+
+from statechannel.core.inputs import RecordRead
+from statechannel.core.verdict import REJECTIONS
+from statechannel.core.view import Judgement
+
+GROUPS_MAX = 10_000
+"""Groups that are counted apart; whoever writes junk under ever new names is counted under `OTHERS`."""
+OTHERS = "(others)"
+NEWEST_MAX = 50
+
+
+class Group(NamedTuple):
+    """What is counted together.
+
+    Attributes:
+        writer: Broker that the record names; None where it does not decode.
+        winner: Broker that wrote the accepted record in the way; None where there is none, or nobody knows.
+    """
+
+    reason: str
+    writer: str | None
+    winner: str | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many, and when."""
+
+    records: int
+    first_ms: int
+    last_ms: int
+
+    def add(self, other: Tally) -> None:
+        """Count the others too."""
+        self.records += other.records
+        self.first_ms = min(self.first_ms, other.first_ms)
+        self.last_ms = max(self.last_ms, other.last_ms)
+
+
+class Rejections:
+    """Counts rejected records, and keeps the newest of them.
+
+    Attributes:
+        newest: As the JSON output has them; the last so many.
+    """
+
+    def __init__(self) -> None:
+        self.tallies: dict[Group, Tally] = {}
+        self.newest: list[dict[str, Any]] = []
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        if judgement.verdict not in REJECTIONS:
+            return
+        decoded, key = judgement.record, judgement.key
+        stands = key is not None and key.state is not None
+        winner = key.writer.broker if key is not None and stands and key.writer is not None else None
+        group = Group(judgement.verdict.value, None if decoded is None else decoded.broker, winner)
+        self.add(group, Tally(1, record.timestamp_ms, record.timestamp_ms))
+        self.newest.append(_row(record, judgement, group))
+        if len(self.newest) >= 2 * NEWEST_MAX:
+            del self.newest[:-NEWEST_MAX]
+
+    def add(self, group: Group, tally: Tally) -> None:
+        """Count some more of a group."""
+        held = self.tallies.get(group)
+        if held is None and len(self.tallies) >= GROUPS_MAX:
+            group = Group(group.reason, OTHERS, None)
+            held = self.tallies.get(group)
+        if held is None:
+            self.tallies[group] = tally
+        else:
+            held.add(tally)
+
+
+def _row(record: RecordRead, judgement: Judgement, group: Group) -> dict[str, Any]:
+    decoded, key = judgement.record, judgement.key
+    stands = key is not None and key.state is not None
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": (record.key or b"").decode(errors="replace"),
+        "reason": group.reason,
+        "why": judgement.why,
+        "writer": group.writer,
+        "version": None if decoded is None else decoded.version,
+        "state": None if decoded is None else decoded.state.value,
+        "operation": None if decoded is None else decoded.text("operation"),
+        "winner": winner_fields(judgement) if stands else None,
+    }
+
+
+def winner_fields(judgement: Judgement) -> dict[str, Any] | None:
+    """The accepted record that stands on a key, as the JSON output has it."""
+    key = judgement.key
+    if key is None or key.state is None:
+        return None
+    return {
+        "id": key.accepted_id,
+        "by": None if key.writer is None else key.writer.broker,
+        "version": key.version,
+        "state": key.state.value,
+        "offset": key.offset,
+        "operation": key.operation,
+    }
+
+
+def as_rows(found: Rejections) -> dict[str, Any]:
+    """What one part of a log has, to be added up with others."""
+    return {
+        "groups": [[*group, *astuple(tally)] for group, tally in found.tallies.items()],
+        "newest": found.newest[-NEWEST_MAX:],
+    }
+
+
+def added_up(parts: Iterable[Mapping[str, Any]]) -> Rejections:
+    """Several parts together."""
+    found = Rejections()
+    for part in parts:
+        for reason, writer, winner, *tally in part["groups"]:
+            found.add(Group(reason, writer, winner), Tally(*tally))
+        found.newest += part["newest"]
+    return found
+
+
+def rejected_document(found: Rejections) -> dict[str, Any]:
+    """As the JSON output has it: by reason, by writer, both with the winner, and the newest; the most frequent first."""
+    newest = sorted(found.newest, key=lambda one: (one["timestamp_ms"], one["partition"], one["offset"]))
+    return {
+        "records": sum(tally.records for tally in found.tallies.values()),
+        "by_reason": [*_summed(found, "reason")],
+        "by_writer": [*_summed(found, "writer")],
+        "groups": [*_summed(found, "reason", "writer", "winner")],
+        "newest": newest[-NEWEST_MAX:],
+    }
+
+
+def _summed(found: Rejections, *names: str) -> Iterator[dict[str, Any]]:
+    sums: dict[tuple[str | None, ...], Tally] = {}
+    for group, tally in found.tallies.items():
+        name = tuple(getattr(group, one) for one in names)
+        held = sums.get(name)
+        if held is None:
+            sums[name] = Tally(tally.records, tally.first_ms, tally.last_ms)
+        else:
+            held.add(tally)
+    for name, tally in sorted(sums.items(), key=lambda one: (-one[1].records, *map(str, one[0]))):
+        yield {
+            **dict(zip(names, name, strict=True)),
+            "records": tally.records,
+            "first_ms": tally.first_ms,
+            "last_ms": tally.last_ms,
+        }

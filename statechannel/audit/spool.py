@@ -1,0 +1,77 @@
+"""Rows of findings without a bound on their number: some in memory, the rest in a temporary file."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import orjson
+
+Row = dict[str, Any]
+_READ_BYTES = 1 << 16
+
+
+class Spool:
+    """Takes rows, and gives them back as often as wanted, in order.
+
+    The file has no name and is gone with the spool. What is given back has been JSON: tuples are lists then.
+
+    Args:
+        order: What rows are sorted by; None: as they came. Rows of the same order keep that in which they came.
+        held_max: Rows kept in memory.
+    """
+
+    def __init__(self, order: Callable[[Row], Any] | None = None, *, held_max: int = 20_000) -> None:
+        self._order = order
+        self._held_max = held_max
+        self._held: list[Row] = []
+        self._file: IO[bytes] | None = None
+        self._runs: list[tuple[int, int]] = []
+        self._number = 0
+
+    def append(self, row: Row) -> None:
+        """Take one more."""
+        self._held.append(row)
+        self._number += 1
+        if len(self._held) >= self._held_max:
+            self._write()
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __iter__(self) -> Iterator[Row]:
+        held = self._sorted()
+        if self._order is None:
+            for run in self._runs:
+                yield from self._read(*run)
+            yield from held
+            return
+        yield from heapq.merge(*(self._read(*run) for run in self._runs), held, key=self._order)
+
+    def _sorted(self) -> list[Row]:
+        return self._held if self._order is None else sorted(self._held, key=self._order)
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="statechannel-audit-")  # noqa: SIM115 - it lives as long as this
+        start = self._file.seek(0, os.SEEK_END)
+        for row in self._sorted():
+            self._file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        self._file.flush()
+        self._runs.append((start, self._file.tell()))
+        self._held = []
+
+    def _read(self, place: int, end: int) -> Iterator[Row]:
+        """One run, with a position of its own: several are read by turns."""
+        if self._file is None:
+            return
+        rest = b""
+        while place < end:
+            piece = os.pread(self._file.fileno(), min(_READ_BYTES, end - place), place)
+            place += len(piece)
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield orjson.loads(line)

@@ -1,0 +1,182 @@
+"""`statechannel audit history`, `gaps`, `rejected` and `diff`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from statechannel.audit import gap_sums
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.difference import Differences
+from statechannel.audit.engine import AuditResult, Wants
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.history import History
+from statechannel.audit.spool import Spool
+from statechannel.cli import audit_tables, audit_told
+from statechannel.cli.audit_asking import Asked, asking
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.options import reaching
+from statechannel.cli.output import print_json_lists, stdout
+from statechannel.core.bundle import parse_key
+
+
+@reaching
+@asking
+def history_of(
+    asked: Asked,
+    name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="A namespace means all of its bundles.")],
+) -> None:
+    """Every record that concerned a bundle: verdict, writer, why, what it changed; through splits and re-creations."""
+    title = title_of(name)
+    result = asked.answer(Wants(history=name))
+    if not result.named:
+        raise not_named(name)
+    rows = result.history if result.history is not None else Spool()
+    if not asked.table:
+        print_json_lists({"of": name} | about(result), {"history": rows})
+        return
+    _log_line(result)
+    audit_told.history(title, rows)
+
+
+@reaching
+@asking
+def gaps_of(
+    asked: Asked,
+    of: Annotated[
+        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE]", help="Only those of it; default: all.")
+    ] = None,
+) -> None:
+    """Each interval in which nobody served a bundle: cause and length; by namespace the worst and the sum."""
+    result = asked.answer(Wants(gaps=True))
+    rows, sums = _of(result, of)
+    if not asked.table:
+        head = {"namespaces": sums, "all": gap_sums.whole(sums)}
+        print_json_lists(about(result) | head, {"gaps": rows})
+        return
+    _log_line(result)
+    audit_told.gap_sums(sums)
+    audit_tables.gaps(rows)
+
+
+def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
+    """The gaps of one bundle or namespace, and their sums."""
+    every = result.gaps if result.gaps is not None else Spool()
+    if of is None:
+        return every, list(result.gap_sums or ())
+    if parse_key(of.encode()) is None:
+        raise AuditQuestionError(
+            f"{of!r} is neither a bundle nor a namespace.", hint="Say tenant/namespace or tenant/namespace/0x..._0x..."
+        )
+    rows = Spool()
+    sums = gap_sums.GapSums()
+    for gap in every:
+        if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]):
+            rows.append(gap)
+            sums.take(gap)
+    return rows, sums.rows()
+
+
+@reaching
+@asking
+def rejected(asked: Asked) -> None:
+    """What was rejected: by reason, by writer, and whose accepted record stood in the way."""
+    result = asked.answer(Wants(rejected=True))
+    found = result.rejected or {}
+    if not asked.table:
+        print_json_lists(about(result) | dict(found), {})
+        return
+    _log_line(result)
+    audit_told.rejected(found)
+
+
+@reaching
+@asking
+def diff(
+    asked: Asked,
+    t1: Annotated[str, typer.Argument(metavar="T1", help="Offset or time, as --as-of takes it; inclusive.")],
+    t2: Annotated[str, typer.Argument(metavar="T2", help="The later one.")],
+    as_of: Annotated[str | None, typer.Option("--as-of", hidden=True)] = None,
+) -> None:
+    """What differs in the accepted states of two moments: owners, states, generations, bundles that came and went."""
+    if as_of is not None:
+        raise AuditQuestionError("diff looks at T1 and T2, not at --as-of.", hint="Leave --as-of out.")
+    first, second = parse_as_of(t1), parse_as_of(t2)
+    with asked.standing_still() as still:
+        before = still.answer(Wants(states=True, cuts=True), first)
+        after = still.answer(Wants(states=True, cuts=True), second)
+    _in_order(before, after, t1, t2)
+    unsure = {number: side for side in (after, before) for number in side.complete.get("incomplete", ())}
+    differences = Differences(len(before.answer["end_offsets"]), frozenset(unsure))
+    rows = Spool()
+    for row in differences.rows(before.states or (), after.states or ()):
+        rows.append(row)
+    head: dict[str, Any] = {
+        "from": audit_told.side(t1, before),
+        "to": audit_told.side(t2, after),
+        "counts": dict(sorted(differences.counts.items())),
+        "owners": differences.moved(),
+    }
+    if unsure:
+        head |= {
+            "incomplete": sorted(unsure),
+            "complete_from": (before if before.complete else after).complete["complete_from"],
+        }
+    if not asked.table:
+        print_json_lists(head, {"differences": rows})
+        return
+    audit_told.differences(head, rows)
+
+
+def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None:
+    cuts = (before.cuts or {}), (after.cuts or {})
+    for number, cut in cuts[0].items():
+        other = cuts[1].get(number)
+        if other is not None and cut.last_offset > other.last_offset:
+            raise AuditQuestionError(
+                f"{t1} is later than {t2}: in partition {number} it ends with offset {cut.last_offset}, not {other.last_offset}.",
+                hint="Name the earlier moment first.",
+            )
+
+
+def about(result: AuditResult) -> dict[str, Any]:
+    """What a JSON document says of the log that it is about."""
+    names = ("digest", "records", "read", "end_offsets", "tentative", "stopped")
+    return {name: result.answer[name] for name in names if name in result.answer} | dict(result.complete)
+
+
+def _log_line(result: AuditResult) -> None:
+    answer = result.answer
+    how = "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
+    line = (
+        f"read {how}; {answer['records']:,} records; end offsets {audit_tables.ends(answer)}; digest {answer['digest']}"
+    )
+    stdout().print(Text(line))
+    audit_tables.completeness(result.complete)
+    stdout().print()
+
+
+def title_of(name: str) -> str:
+    """What a history is of, for people.
+
+    Raises:
+        AuditQuestionError: The name is no bundle, namespace or topic.
+    """
+    try:
+        return History(name).title
+    except ValueError as error:
+        raise AuditQuestionError(
+            f"--history {error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
+        ) from error
+
+
+def not_named(name: str) -> CommandError:
+    """The error of a name that the log does not know."""
+    return CommandError(
+        f"no record of the log is about {name}",
+        hint="Check the name; `statechannel namespace list` has the namespaces, `statechannel bundles` the live bundles.",
+        code=ExitCode.NOT_FOUND,
+    )
