@@ -6,6 +6,7 @@ The second reads the namespaces of the bundles that were chosen, once more, for 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -21,11 +22,13 @@ from statechannel.audit.report_gaps import GapsFound
 from statechannel.audit.report_lanes import Lanes, lane_fields
 from statechannel.audit.report_rejected import RejectedFound
 from statechannel.audit.report_tree import TreeSeen, choose, overlap, wanted_part
+from statechannel.audit.views import NotInLogError
 from statechannel.core.auditor import audit_part
 from statechannel.core.bundle import KeyParts, parse_key, partition_of
 from statechannel.core.inputs import RecordRead
 from statechannel.core.part import PartitionAudit
 from statechannel.core.survey import Facts
+from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
 
 REPORT_FORMAT = 1
@@ -71,6 +74,7 @@ class _Overview:
         self.rejected = RejectedFound(limits.points)
         self.tree = TreeSeen()
         self.areas: dict[int, Area] = {}
+        self.verdicts: Counter[str] = Counter()
         self.facts: dict[int, Facts] = {}
         self.first: dict[int, int] = {}
         self._points = limits.points
@@ -88,6 +92,7 @@ class _Overview:
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
         self.first.setdefault(record.partition, record.offset)
+        self.verdicts[judgement.verdict.value] += 1
         self._area(record.partition).observe(record, judgement)
         self.gaps.finder.observe(record, judgement)
         self.rejected.observe(record, judgement)
@@ -113,7 +118,8 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     """Everything that the page shows, as JSON values.
 
     Raises:
-        AuditQuestionError: A name that is wanted means nothing, or the log has no record of it.
+        AuditQuestionError: A name that is wanted means nothing.
+        NotInLogError: The log tells of no such bundle; the message is the name.
     """
     wanted = [_wanted(name) for name in question.wanted]
     limits = question.limits
@@ -136,10 +142,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         area.end(now_ms)
     for name, parts in zip(question.wanted, wanted, strict=True):
         if not any((known := parse_key(key)) is not None and overlap(known, parts) for key in found.tree.records):
-            raise AuditQuestionError(
-                f"the log knows no bundle of {name}.",
-                hint="Check the name; `statechannel bundles` lists the live ones. A log read leniently tells of none.",
-            )
+            raise NotInLogError(name)
     chosen = choose(found.tree.records, found.gaps.by_bundle, wanted, limits.bundles)
     return {
         "report": REPORT_FORMAT,
@@ -147,6 +150,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "exported_at_ms": export.header.exported_at_ms,
         "answer": answer,
         "complete": complete,
+        "verdicts": {verdict.value: found.verdicts[verdict.value] for verdict in Verdict},
         "partitions": [_partition(found, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": {"points": limits.points, "bundles": limits.bundles, "rows": limits.rows, "brokers": limits.brokers},
         "area": area_fields(list(found.areas.values()), points=limits.points, shown=limits.brokers),

@@ -207,7 +207,7 @@ def lane_fields(name: str, lane: Lane, partition: int, parts: Sequence[int]) -> 
         "partition": partition,
         "records": lane.records,
         "width_ms": lane.width_ms,
-        "start": None if lane.start is None else lane.start._asdict(),
+        "start": None if lane.start is None else list(lane.start),
         "marks": [_mark_fields(mark) for mark in lane.marks],
     }
 

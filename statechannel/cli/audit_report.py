@@ -17,7 +17,9 @@ from statechannel.audit.errors import AuditQuestionError, unwritable
 from statechannel.audit.export_file import ExportFile
 from statechannel.audit.local import open_export
 from statechannel.audit.report_data import ReportLimits, ReportQuestion, report_data
+from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit_asking import Asked, asking
+from statechannel.cli.audit_parts import not_named
 from statechannel.cli.options import reaching
 from statechannel.cli.output import moment, print_json, progress, say
 
@@ -58,8 +60,11 @@ def report(
         wanted=wanted,
         limits=ReportLimits(points=points_max, bundles=bundles_max, rows=rows_max),
     )
-    with _opened(asked) as export:
-        data = report_data(export, question, progress=progress)
+    try:
+        with _opened(asked) as export:
+            data = report_data(export, question, progress=progress)
+    except NotInLogError as error:
+        raise not_named(str(error)) from error
     # Jinja is loaded only where a page is made.
     from statechannel.cli.report_page import Made, render  # noqa: PLC0415
 

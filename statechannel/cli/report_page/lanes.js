@@ -23,7 +23,7 @@ function wholeSpan(lines) {
 // The states of a line as [from, to, band], to the end of the log.
 function bands(lane) {
   const found = [];
-  let band = lane.start && Object.values(lane.start), since = report.area.first_ms;
+  let band = lane.start, since = report.area.first_ms;
   for (const mark of lane.marks) {
     if (mark.band === null) continue;
     if (band && band[0]) found.push([since, mark.ms, band]);
