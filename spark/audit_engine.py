@@ -39,7 +39,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         SparkJobError: Spark is not there, or fails; an option is unknown.
     """
     check_question(question)
-    own, settings = _parted(question.options)
+    own, settings = parted_options(question.options)
     check_installed()
     # The modules behind it need pyspark.
     from spark.replay_run import answer_with  # noqa: PLC0415
@@ -56,7 +56,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         raise not_in_full(name, str(error), verdicts=question.verdicts is not None) from error
 
 
-def _parted(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def parted_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Options of this engine, and settings of Spark."""
     own = {name: value for name, value in options.items() if name in _OPTIONS}
     settings = {name: value for name, value in options.items() if name.startswith("spark.")}

@@ -18,6 +18,7 @@ from statechannel.audit.as_of import AsOf, Cut
 from statechannel.audit.errors import AuditQuestionError
 
 ENGINES_GROUP = "statechannel.audit_engines"
+ARCHIVE_EXPORTS_GROUP = "statechannel.archive_exports"
 LOCAL = "local"
 DEFAULT_COMPACTION_LAG_MS = 3_600_000
 
@@ -181,13 +182,45 @@ class AuditEngine(Protocol):
         ...
 
 
+class ArchiveExport(Protocol):
+    """Writes an archive to an export file, for what reads such files only."""
+
+    def __call__(
+        self, source: ArchiveSource, path: Path, options: Mapping[str, str], *, progress: ProgressBar
+    ) -> object:
+        """Write it.
+
+        Args:
+            options: Settings of the engine, in its own words.
+
+        Raises:
+            StateChannelError: The archive cannot be read, or the file not be written.
+        """
+        ...
+
+
 def load_engine(name: str) -> AuditEngine:
     """The engine of that name.
 
     Raises:
         AuditQuestionError: There is none, or it cannot be loaded.
     """
-    registered = {point.name: point for point in metadata.entry_points(group=ENGINES_GROUP)}
+    engine: AuditEngine = _load(ENGINES_GROUP, name)
+    return engine
+
+
+def load_archive_export(name: str) -> ArchiveExport:
+    """What an engine of that name exports archives with.
+
+    Raises:
+        AuditQuestionError: There is none, or it cannot be loaded.
+    """
+    export: ArchiveExport = _load(ARCHIVE_EXPORTS_GROUP, name)
+    return export
+
+
+def _load(group: str, name: str) -> Any:
+    registered = {point.name: point for point in metadata.entry_points(group=group)}
     if name not in registered:
         raise AuditQuestionError(
             f"there is no audit engine {name!r} here, only {', '.join(sorted(registered)) or 'none'}.",
@@ -195,13 +228,12 @@ def load_engine(name: str) -> AuditEngine:
         )
     point = registered[name]
     try:
-        engine: AuditEngine = point.load()
+        return point.load()
     except (ImportError, AttributeError) as error:
         raise AuditQuestionError(
             f"the audit engine {name!r} ({point.value}) cannot be loaded: {error}.",
             hint="Install what it needs (`pip install 'statechannel[spark]'` for spark), or leave out --engine.",
         ) from error
-    return engine
 
 
 def check_question(question: AuditQuestion) -> None:

@@ -45,7 +45,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     wants = question.wants
     found = Observers(wants)
     complete: dict[str, Any] = {}
-    with _export(question.source, progress) as export, progress("judging", export.records, unit="records") as told:
+    with open_export(question.source, progress) as export, progress("judging", export.records, unit="records") as told:
         body = audit_export(
             export,
             read=question.read,
@@ -83,7 +83,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
 
 
 @contextmanager
-def _export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
+def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
     """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
     if isinstance(source, ArchiveSource):
         raise AuditQuestionError("The local engine reads no archives.", hint="Add `--engine spark`.")

@@ -31,6 +31,7 @@ from statechannel.cli.audit_asking import (
     source_of,
 )
 from statechannel.cli.audit_parts import diff, gaps_of, history_of, not_named, rejected, title_of
+from statechannel.cli.audit_report import report
 from statechannel.cli.audit_verify import verify as verify_replicas
 from statechannel.cli.options import BootstrapServers, Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json_lists, progress, say
@@ -174,6 +175,7 @@ app.command("history")(history_of)
 app.command("gaps")(gaps_of)
 app.command("rejected")(rejected)
 app.command("diff")(diff)
+app.command("report")(report)
 
 
 @export_app.command()

@@ -1,0 +1,193 @@
+"""What a report holds: the audit's own figures, in bounded room, however long the log."""
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from statechannel.audit.as_of import AsOf
+from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.export_file import read_export
+from statechannel.audit.local import answer
+from statechannel.audit.report_area import OTHERS
+from statechannel.audit.report_data import ReportLimits, ReportQuestion, complete_from, report_data
+from statechannel.audit.report_marks import shown
+from statechannel.audit.views import NotInLogError
+from tests.support.report_logs import HOSTILE, LogMaker, eventful, hostile
+
+GOLDEN = Path(__file__).parents[2] / "golden/channel-record"
+
+
+@contextmanager
+def silent(doing, total, *, unit=""):
+    yield lambda done: None
+
+
+def of(path, **question):
+    return report_data(read_export(path), ReportQuestion(**question), progress=silent)
+
+
+def audited(path, **wants):
+    return answer(AuditQuestion(ExportSource(path), wants=Wants(**wants)), progress=silent)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return eventful().export(tmp_path_factory.mktemp("report") / "log.jsonl")
+
+
+def lanes_of(report):
+    return {lane["name"]: lane for lane in report["lanes"]}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(one for one in GOLDEN.glob("*.jsonl") if "verdicts" not in one.name), ids=lambda path: path.stem
+)
+def test_the_figures_are_those_of_the_audit(path):
+    report, audit = of(path), audited(path, gaps=True, rejected=True)
+    assert report["answer"] == audit.answer
+    assert report["complete"] == audit.complete
+    assert [one["offset"] for one in report["rejected"]["newest"]] == [one["offset"] for one in audit.rejected["newest"]]
+    assert report["rejected"]["all"] == audit.rejected["records"]
+    assert (report["gaps"]["all"], report["gaps"]["open"]) == (len(audit.gaps), sum(g["length_ms"] is None for g in audit.gaps))
+    assert [(g["bundle"], g["start_offset"]) for g in report["gaps"]["rows"]] == [
+        (g["bundle"], g["start_offset"]) for g in audit.gaps
+    ]
+    owned = {one["name"]: one["end"] for one in report["area"]["brokers"] if one["end"]}
+    if not audit.answer.get("tentative"):
+        assert owned == audit.answer["owners"]
+
+
+def test_the_area_is_what_each_broker_owned_times_how_long(tmp_path):
+    log = LogMaker()
+    left, right = log.namespace("a/b", 2)
+    log.move(left, "Assigning", after_ms=0, to="b1")
+    log.move(left, "Assigned", "b1", 100, to="b1")
+    log.transfer(left, "b2", gap_ms=40)  # b1 owns it until it lets go: 5 ms, and 20 ms Releasing
+    log.now_ms += 1_000
+    log.put("!heartbeat", b"{}")
+    area = of(log.export(tmp_path / "log.jsonl"))["area"]
+    span_ms = area["last_ms"] - area["first_ms"]
+    assert {one["name"]: round(one["mean"] * span_ms) for one in area["brokers"]} == {"b1": 25, "b2": 1_000}
+    assert all(sum(row[1:]) <= 1 for row in area["rows"])
+
+
+def test_a_timeline_holds_every_record_with_what_it_led_to(log):
+    report = of(log)
+    history = audited(log, history="acme/orders").history
+    told = {}
+    for lane in report["lanes"]:
+        if lane["namespace"] == "acme/orders":
+            for mark in lane["marks"]:
+                if mark["verdict"] != "derived":
+                    told[mark["offset"]] = (lane["name"], mark["verdict"], mark["by"])
+    assert told == {row["offset"]: (row["key"], row["verdict"], row["by"]) for row in history}
+
+
+def test_a_split_goes_on_in_its_children(log):
+    lanes = lanes_of(of(log))
+    parent = next(lane for lane in lanes.values() if lane["lower"] is not None and lane["marks"][-1]["state"] == "Deleted")
+    children = [
+        lane
+        for lane in lanes.values()
+        if lane["namespace"] == parent["namespace"] and lane["marks"][0]["offset"] == parent["marks"][-1]["offset"]
+    ]
+    assert len(children) == 2
+    owner = parent["marks"][-1]["from"]
+    assert all(lane["marks"][0]["verdict"] == "derived" for lane in children)
+    assert [lane["marks"][0]["band"][:2] for lane in children] == [["Assigned", owner]] * 2
+
+
+def test_a_namespace_that_is_deleted_and_made_anew_is_one_timeline(log):
+    marks = lanes_of(of(log))["acme/old/0x00000000_0x80000000"]["marks"]
+    states = [mark["band"][0] for mark in marks if mark["band"]]
+    assert states[:7] == ["Unassigned", "Assigning", "Assigned", "Releasing", "Unassigned", None, "Unassigned"]
+
+
+@pytest.mark.parametrize("points", [10, 37, 400])
+def test_a_long_log_stays_within_its_limits(tmp_path, points):
+    log = LogMaker()
+    [bundle, *_] = log.namespace("a/b", 4)
+    log.assign(bundle, "b0")
+    for number in range(400):
+        log.now_ms += number
+        log.transfer(bundle, f"b{(number + 1) % 7}")
+        log.put(bundle, log.proposal(bundle, "Unassigned", f"w{number}") | {"version": 1})
+    limits = ReportLimits(points=points, bundles=2, rows=20, brokers=3)
+    report = of(log.export(tmp_path / "log.jsonl"), limits=limits)
+    [lane] = [lane for lane in report["lanes"] if lane["name"] == bundle]
+    assert len(report["lanes"]) == 2
+    assert len(lane["marks"]) <= points
+    assert lane["records"] == 1 + 2 + 400 * 4
+    assert sum(mark.get("n", 1) for mark in lane["marks"]) == lane["records"]
+    assert sum(mark["rejected"] for mark in lane["marks"]) == 400
+    for times in (report["gaps"]["times"], report["rejected"]["times"]):
+        assert len(times["rows"]) <= points
+        assert sum(row[1] for row in times["rows"]) == 400
+    assert len(report["area"]["rows"]) <= points
+    assert [one["name"] for one in report["area"]["brokers"]][-1] == OTHERS
+    assert len(report["area"]["brokers"]) == 4
+    assert (len(report["gaps"]["rows"]), report["gaps"]["all"]) == (20, 400)
+    assert (len(report["rejected"]["by_writer"]), report["rejected"]["writers_all"]) == (20, 400)
+    assert report["rejected"]["all"] == 400
+
+
+def test_who_is_asked_for_has_a_timeline_with_what_it_came_from(log):
+    whole = lanes_of(of(log))
+    narrow = max((lane for lane in whole.values() if lane["lower"] is not None), key=lambda lane: lane["lower"] - lane["upper"])
+    lanes = lanes_of(of(log, wanted=[narrow["name"]]))
+    assert {narrow["name"], narrow["namespace"]} <= lanes.keys()
+    for lane in lanes.values():
+        assert lane == whole[lane["name"]]
+        assert lane["lower"] is None or (lane["lower"] <= narrow["lower"] and narrow["upper"] <= lane["upper"])
+    assert len(lanes) < len(whole)
+    topic = lanes_of(of(log, wanted=["acme/bills/invoices"]))
+    assert {lane["namespace"] for lane in topic.values()} == {"acme/bills"}
+
+
+def test_a_name_that_means_nothing_is_refused(log):
+    with pytest.raises(AuditQuestionError, match="neither a bundle"):
+        of(log, wanted=["nothing"])
+    with pytest.raises(NotInLogError, match="acme/none"):
+        of(log, wanted=["acme/none"])
+
+
+def test_as_of_a_moment_nothing_later_is_told(log):
+    report = of(log, as_of=AsOf(offset=200))
+    assert report["answer"] == answer(AuditQuestion(ExportSource(log), as_of=AsOf(offset=200)), progress=silent).answer
+    assert max(mark["offset"] for lane in report["lanes"] for mark in lane["marks"]) <= 200
+
+
+def test_a_compacted_log_tells_nothing_from_before_it_is_complete():
+    report = of(GOLDEN / "compacted-2.jsonl")
+    [partition] = report["partitions"]
+    assert complete_from(report["partitions"]) == partition["complete_from"]["timestamp_ms"]
+    marks = [mark for lane in report["lanes"] for mark in lane["marks"]]
+    assert min(mark["offset"] for mark in marks) >= partition["first_offset"] > 0
+    assert any(lane["start"] for lane in report["lanes"])
+
+
+def test_a_log_that_nobody_vouches_for_has_no_past(tmp_path):
+    lines = (GOLDEN / "compacted-2.jsonl").read_text().splitlines(keepends=True)
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(line for line in lines if "heartbeat" not in line))
+    report = of(path)
+    assert report["answer"]["tentative"] is True
+    assert complete_from(report["partitions"]) is None
+    assert report["area"]["rows"] == []
+    assert not any(lane["marks"] for lane in report["lanes"])
+
+
+def test_an_empty_log_is_a_report_too(tmp_path):
+    report = of(LogMaker().export(tmp_path / "log.jsonl"))
+    assert (report["lanes"], report["area"]["rows"], report["gaps"]["all"]) == ([], [], 0)
+
+
+def test_texts_of_strangers_hold_no_control_characters_and_are_cut(tmp_path):
+    report = json.dumps(of(hostile().export(tmp_path / "log.jsonl")), ensure_ascii=False)
+    assert "</script><img src=x" in report  # what is shown is made harmless where it is shown, not here
+    assert not {"\u202e", "\u0007"} & set(report)
+    assert "\\u0007" not in report.lower()
+    assert len(shown(HOSTILE * 10)) == 160
