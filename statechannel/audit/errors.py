@@ -14,6 +14,7 @@ class AuditExitCode(IntEnum):
 
     BAD_QUESTION = 2
     REFUSED = 3
+    NOT_FOUND = 5
     BAD_EXPORT = 7
 
 
@@ -54,5 +55,6 @@ class AuditQuestionError(StateChannelError):
 class ImportRefusedError(StateChannelError):
     """The import would not bring about what was asked for; nothing was written for it, or no more."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=AuditExitCode.REFUSED)
+    def __init__(self, message: str, *, hint: str = "", found: bool = True) -> None:
+        code = AuditExitCode.REFUSED if found else AuditExitCode.NOT_FOUND
+        super().__init__(message, hint=hint, exit_code=code)

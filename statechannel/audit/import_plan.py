@@ -99,7 +99,9 @@ def plan_import(views: Iterable[View], *, only: Collection[str] = (), headroom: 
     if missing or not found:
         what = f"there is no namespace {missing[0]}" if missing else "there is no namespace"
         raise ImportRefusedError(
-            f"{what} in the log that is to be imported", hint="`statechannel audit --file FILE` tells what it holds."
+            f"{what} in the log that is to be imported",
+            hint="Without --namespace, --dry-run shows all that it holds.",
+            found=False,
         )
     namespaces = tuple(found[name] for name in sorted(found))
     return ImportPlan(namespaces, _operation(namespaces))

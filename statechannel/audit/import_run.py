@@ -83,6 +83,7 @@ class _Partition:
         gap: Records before the first one of a bundle or namespace are gone: heartbeats, or the mark of a finished import.
         unexplained: A record that no mark was found before; only a mark of a finished import, later on, explains it.
         compacted: Records of bundles or namespaces are gone.
+        other: The newest mark, where it is that of another import.
     """
 
     view: View
@@ -91,6 +92,7 @@ class _Partition:
     gap: bool = False
     unexplained: RecordRead | None = None
     compacted: bool = False
+    other: Mark | None = None
 
 
 class Importer:
@@ -157,7 +159,7 @@ class Importer:
         part.holds_keys = True
         if self.stage is Stage.SURVEY and part.mark is None:
             part.unexplained = part.unexplained or record
-            if not part.gap:
+            if not part.gap and part.other is None:
                 self._not_empty(record)
         if part.unexplained is not None or part.compacted:
             part.view.applied = record.offset
@@ -178,9 +180,12 @@ class Importer:
             mark = decode_mark(record.value)
             if mark is None:
                 return
-            if mark.operation != self.plan.operation:
+            if mark.operation == self.plan.operation:
+                part.mark = mark
+                return
+            part.other = mark
+            if self.stage is not Stage.SURVEY:
                 self._other_import(mark)
-            part.mark = mark
         elif record.key == codec.HEARTBEAT_KEY and self.stage is not Stage.SURVEY:
             heartbeat = codec.decode_heartbeat(record.value)
             if heartbeat is not None:
@@ -213,11 +218,13 @@ class Importer:
         Raises:
             ImportRefusedError: It is not this import that it holds, or it was compacted since.
         """
-        if all(part.mark is not None and part.mark.finished for part in self._parts):
+        if all(part.mark is not None and part.mark.finished and part.other is None for part in self._parts):
             self.counts.found = self.plan.records
             self.stage = Stage.DONE
             return
         for number, part in enumerate(self._parts):
+            if part.other is not None:
+                self._other_import(part.other)
             if part.unexplained is not None:
                 self._not_empty(part.unexplained)
             if part.compacted:
