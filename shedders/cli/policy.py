@@ -1,4 +1,4 @@
-"""`statechannel policy set|get|list|delete|kinds`."""
+"""`statechannel policy set|get|list|delete|kinds|export|import`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from shedders.cli import policy_write
 from shedders.cli.moments import parse_until_ms
 from shedders.cli.policy_judging import sentence
+from shedders.cli.policy_move import export_policies, import_policies
 from shedders.cli.policy_write import By, Force_, book_of, nothing_there, put, shown, take_away, tell
 from shedders.contradictions import Contradiction
 from shedders.live.policy_kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
@@ -27,7 +28,7 @@ from statechannel.cli.output import Output, moment, print_json, print_table, say
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="What operators lay down for balancing and placement: set, get, list, delete, kinds.",
+    help="What operators lay down for balancing and placement: set, get, list, delete, kinds, export, import.",
 )
 
 KindWord = Annotated[str, typer.Argument(metavar="KIND", help="`statechannel policy kinds` lists them.")]
@@ -183,6 +184,10 @@ def kinds(output: OutputAs = Output.TABLE) -> None:
     print_table(
         ("kind", "NAME", "VALUE", "about"), [(str(kind), one.named, one.form, one.about) for kind, one in RULES.items()]
     )
+
+
+app.command("export")(export_policies)
+app.command("import")(import_policies)
 
 
 def named(kind: str, name: str) -> tuple[PolicyKind, str]:

@@ -13,6 +13,8 @@ class AuditExitCode(IntEnum):
     """Exit codes of commands that end because of what was to be audited."""
 
     BAD_QUESTION = 2
+    REFUSED = 3
+    NOT_FOUND = 5
     BAD_EXPORT = 7
 
 
@@ -48,3 +50,11 @@ class AuditQuestionError(StateChannelError):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint, exit_code=AuditExitCode.BAD_QUESTION)
+
+
+class ImportRefusedError(StateChannelError):
+    """The import would not bring about what was asked for; nothing was written for it, or no more."""
+
+    def __init__(self, message: str, *, hint: str = "", found: bool = True) -> None:
+        code = AuditExitCode.REFUSED if found else AuditExitCode.NOT_FOUND
+        super().__init__(message, hint=hint, exit_code=code)

@@ -1,0 +1,325 @@
+"""A channel is exported from one Kafka and imported into another, by the command line, with brokers on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from statechannel.api import Done, StateChannel
+from statechannel.audit.export_file import read_export, write_export
+from statechannel.audit.export_line import ExportHeader
+from statechannel.audit.import_plan import ImportPlan, PlannedNamespace, plan_import
+from statechannel.audit.import_run import IMPORT_KEY
+from statechannel.audit.views import LogViews, read_views
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.main import app
+from statechannel.core.bundle import bundle_key, namespace_bounds, partition_of
+from statechannel.core.digest import digest
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.states import State
+from statechannel.embedded import KafkaServer
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.tail import PartitionTail, append_and_wait
+from tests.support.channels import make_settings
+from tests.support.imports import empty_log, importer_for, run_import
+from tests.support.kafka_lanes import Kafka, embedded_options
+from tests.support.killing import Directed, owners, settled
+from tests.twin.audit import audit as twin_audit
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
+BROKERS = ("b1", "b2", "b3")
+PAGE = Path(__file__).parents[2] / "design" / "cli.md"
+
+
+@pytest.fixture(scope="module")
+def other_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The second one: it runs beside the one that all tests share."""
+    server = KafkaServer(tmp_path_factory.mktemp("other-kafka"), options=embedded_options())
+    server.start()
+    try:
+        yield server.bootstrap_servers
+    finally:
+        server.kill()
+
+
+def place(bootstrap: str, channel: str) -> list[str]:
+    return ["-b", bootstrap, "--channel", channel, "--set", "kafka.command_timeout_s=60"]
+
+
+def command(*args: str, code: int = 0) -> Any:
+    """Run a command in this process; its document, or where it fails its line of error."""
+    result = CliRunner().invoke(app, [*args, "--output", "json"])
+    assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+    assert "Traceback" not in result.stderr
+    return json.loads(result.stdout) if result.stdout else None
+
+
+def export(bootstrap: str, channel: str, file: Path) -> LogViews:
+    result = CliRunner().invoke(app, ["export", str(file), *place(bootstrap, channel)])
+    assert result.exit_code == 0, result.stderr
+    return read_views(read_export(file))
+
+
+def digest_of(views: LogViews) -> str:
+    return digest(part.view for part in views.parts)
+
+
+@asynccontextmanager
+async def members(
+    bootstrap: str, channel: str, *brokers: str, expiry_s: float, partitions: int = 1, placement: Directed | None = None
+) -> AsyncIterator[dict[str, StateChannel]]:
+    """Brokers of these names in this process, started at once."""
+    settings = make_settings(
+        bootstrap, channel, membership={"interval_s": 0.3, "expiry_s": expiry_s}, channel={"partitions": partitions}
+    )
+    async with AsyncExitStack() as stack:
+        opening = [
+            StateChannel.open(
+                settings, broker=broker, placement=placement or Directed(), create_topics=True, join_timeout_s=90
+            )
+            for broker in brokers
+        ]
+        opened = await asyncio.gather(*(stack.enter_async_context(one) for one in opening))
+        yield dict(zip(brokers, opened, strict=True))
+
+
+async def done(ticket: Any) -> None:
+    assert isinstance(await ticket.outcome(60), Done)
+
+
+async def lived_in(channels: dict[str, StateChannel]) -> None:
+    """Namespaces with owners, a split, a transfer, bundles that nobody has, and a namespace that is gone again."""
+    b1 = channels["b1"]
+    for name, bundles in (("m/one", 6), ("m/two", 4), ("m/idle", 2), ("m/gone", 2)):
+        await done(await b1.create_namespace(name, bundles))
+    one = names("m/one", 6)
+    await owners(b1, [*one, *names("m/two", 4)])
+    await done(await b1.split(one[0], parts=2))
+    for bundle, broker in zip(one[1:], ("b1", "b2", "b3", "b1", "b2"), strict=True):
+        if (await owners(b1, [bundle]))[bundle].broker != broker:
+            await done(await b1.transfer(bundle, broker))
+    await done(await b1.delete_namespace("m/gone"))
+
+
+def names(namespace: str, count: int) -> list[str]:
+    bounds = namespace_bounds(count)
+    return [bundle_key(namespace, bounds[index], bounds[index + 1]) for index in range(count)]
+
+
+def served(views: LogViews) -> dict[str, str | None]:
+    return {key.name: key.owner for key in views.live()}
+
+
+def documented(named: str) -> set[str]:
+    """Keys of a command's JSON as design/cli.md lists them."""
+    line = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{named}` |"))
+    return {word.strip() for word in line.split("|")[2].split(",")}
+
+
+@pytest.fixture
+async def moved(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Path:
+    """An export of a channel whose brokers were running."""
+    file = tmp_path / "channel.jsonl"
+    async with members(kafka.bootstrap_servers, topic_prefix, *BROKERS, expiry_s=10, partitions=2) as channels:
+        await lived_in(channels)
+        views = await asyncio.to_thread(export, kafka.bootstrap_servers, topic_prefix, file)
+        # A complete log replays to what the brokers hold, by our own audit and by the twin's.
+        assert not views.tentative
+        await settled(lambda: {channel.digest()[0] for channel in channels.values()} == {digest_of(views)}, 20)
+        assert twin_audit(file.read_text(), read="full").audit["digest"] == digest_of(views)
+        refused = await asyncio.to_thread(
+            command, "import", str(file), *place(kafka.bootstrap_servers, topic_prefix), code=ExitCode.REJECTED
+        )
+        assert "brokers are alive on this channel: b1, b2, b3" in refused["error"]
+    return file
+
+
+async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
+    kafka: Kafka, other_kafka: str, topic_prefix: str, moved: Path
+) -> None:
+    source = read_views(read_export(moved))
+    here = place(other_kafka, topic_prefix)
+    await asyncio.to_thread(command, "init", "--partitions", "3", *here)
+    plan = await asyncio.to_thread(command, "import", str(moved), *here, "--dry-run")
+    assert (plan["found"], plan["written"], plan["digest"]) == (0, 0, None)
+    result = await asyncio.to_thread(command, "import", str(moved), *here)
+    assert result.keys() == documented("import")
+    assert result["written"] == result["records"] == plan["records"]
+    again = await asyncio.to_thread(command, "import", str(moved), *here)
+    assert (again["already"], again["written"]) == (True, 0)
+
+    async with members(other_kafka, topic_prefix, *BROKERS, expiry_s=30) as channels:
+        wanted = served(source)
+        assert set(wanted.values()) == {*BROKERS, None}
+        await settled(lambda: serving(channels) == {name: owner for name, owner in wanted.items() if owner}, 60)
+        highest = {key.name: key.ring.highest for key in source.existing() if key.ring and key.is_namespace}
+        for channel in channels.values():
+            assert all(token > highest[name.rpartition("/")[0]] for name, token in channel.serving().items())
+        # A namespace that was deleted before the move begins above what it had when it is created again.
+        gone = source.key("m/gone")
+        assert gone is not None
+        await done(await channels["b1"].create_namespace("m/gone", 1))
+        (owned,) = (await owners(channels["b1"], names("m/gone", 1))).values()
+        assert owned.generation > gone.version
+        await settled(lambda: len({channel.digest()[0] for channel in channels.values()}) == 1, 20)
+        file = moved.with_name("other.jsonl")
+        after = await asyncio.to_thread(export, other_kafka, topic_prefix, file)
+        assert digest_of(after) == channels["b3"].digest()[0]
+        assert twin_audit(file.read_text(), read="full").audit["digest"] == digest_of(after)
+        shown = await asyncio.to_thread(command, "operation", "show", result["import"], *here)
+        assert shown["operation"] == result["import"]
+    refused = await asyncio.to_thread(
+        command, "import", str(moved), *place(kafka.bootstrap_servers, topic_prefix), code=ExitCode.REJECTED
+    )
+    assert "the channel is not empty" in refused["error"]
+
+
+def serving(channels: dict[str, StateChannel]) -> dict[str, str]:
+    return {name: broker for broker, channel in channels.items() for name in channel.serving()}
+
+
+async def test_an_owner_that_never_comes_is_repaired(other_kafka: str, topic_prefix: str, moved: Path) -> None:
+    here = place(other_kafka, topic_prefix)
+    async with members(other_kafka, topic_prefix, "b1", expiry_s=4):
+        pass  # a broker was there once: its heartbeats are in the log, and nothing else
+    await asyncio.to_thread(command, "import", str(moved), *here, "--namespace", "m/one", "--headroom", "7")
+    source = read_views(read_export(moved))
+    wanted = {name: owner for name, owner in served(source).items() if name.startswith("m/one/")}
+    async with members(other_kafka, topic_prefix, "b1", "b2", expiry_s=4) as channels:
+        await settled(lambda: serving(channels).keys() == wanted.keys(), 90)
+        after = await asyncio.to_thread(export, other_kafka, topic_prefix, moved.with_name("repaired.jsonl"))
+        assert {key.name for key in after.existing() if key.is_namespace} == {"m/one"}
+        records = read_export(moved.with_name("repaired.jsonl")).partitions[0]
+        repaired = {
+            (record.key or b"").decode()
+            for record in records
+            if json.loads(record.value or b"{}").get("lost", {}).get("broker") == "b3"
+        }
+        assert repaired == {name for name, owner in wanted.items() if owner == "b3"}
+        assert {served(after)[name] for name in repaired} <= {"b1", "b2"}
+        namespace = source.key("m/one")
+        assert namespace is not None
+        assert namespace.ring is not None
+        # Two above: the forced record, and the owner's; the repaired ones have one more.
+        found = {token for channel in channels.values() for token in channel.serving().values()}
+        assert found == {namespace.ring.highest + 7 + 2, namespace.ring.highest + 7 + 3}
+
+
+# --- killed ---------------------------------------------------------------------------------------------------------
+
+
+def large_export(file: Path) -> ImportPlan:
+    """An export of many bundles, written without a Kafka."""
+    made = tuple(
+        PlannedNamespace(
+            f"big/n{number}",
+            0,
+            5 + number,
+            tuple(namespace_bounds(300)),
+            tuple(BROKERS[index % 3] for index in range(300)),
+            deleted=False,
+        )
+        for number in range(6)
+    )
+    log = empty_log(1)
+    run_import(importer_for(ImportPlan(made, "import-0"), 1), log, window=1_000)
+    records = [RecordRead(Topic.CHANNEL, 0, offset, 1_000, key, value) for offset, (key, value) in enumerate(log[0])]
+    write_export(file, ExportHeader("made-up", {0: len(records)}, 0), records, now_ms=lambda: 1_700_000_000_000)
+    return plan_import(part.view for part in read_views(read_export(file)).parts)
+
+
+def end_of(bootstrap: str, channel: str, partition: int) -> int:
+    client = ClientSettings(bootstrap)
+    with PartitionTail(client, Topic.CHANNEL, channel, partition, group_id=f"{channel}-reader") as tail:
+        return tail.span().end
+
+
+def wait_for(what: Callable[[], bool], timeout_s: float = 60) -> None:
+    ends_s = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < ends_s
+
+
+def test_killed_at_several_steps_it_goes_on_to_the_same_end(
+    other_kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "large.jsonl"
+    plan = large_export(file)
+    here = [*place(other_kafka, topic_prefix), "--set", "limits.pending_max=8"]
+    command("init", "--partitions", "2", *here)
+    homes = {partition_of(one.name, 2) for one in plan.namespaces}
+    assert homes == {0, 1}
+    # Behind its first mark, in the first partition's records, and in those of the second.
+    steps: list[tuple[int, int]] = [(0, 1), (0, 60), (0, 400), (1, 30)]
+    for partition, offset in steps:
+        process = subprocess.Popen(
+            [*COMMAND, "import", str(file), *here], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        try:
+            wait_for(
+                lambda at=(partition, offset), one=process: (
+                    ended(one) or end_of(other_kafka, topic_prefix, at[0]) >= at[1]
+                )
+            )
+        finally:
+            process.kill()
+            _, error = process.communicate(timeout=20)
+        assert process.returncode == -9, error
+    result = command("import", str(file), *here)
+    assert 0 < result["written"] < result["records"] == plan.records
+    assert result["found"] + result["written"] == plan.records
+    assert result["gone_on"] == 0
+    views = export(other_kafka, topic_prefix, tmp_path / "after.jsonl")
+    keys = {key.name: key for key in views.existing()}
+    for one in plan.namespaces:
+        assert keys.pop(one.name).version == one.version
+        for bundle, owner in zip(names(one.name, 300), one.owners, strict=True):
+            key = keys.pop(bundle)
+            assert (key.state, key.version, key.to) == (State.ASSIGNING, one.version + 1, owner)
+    assert keys == {}
+    assert result["digest"] == digest_of(views)
+
+
+def ended(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is not None
+
+
+# --- refused --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_empty_is_refused_and_what_only_had_brokers_is_not(
+    other_kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "large.jsonl"
+    large_export(file)
+    here = place(other_kafka, topic_prefix)
+    missing = command("import", str(file), *here, code=ExitCode.TOPIC_REFUSED)
+    assert "statechannel init" in missing["hint"]
+    command("init", *here)
+    client = ClientSettings(other_kafka)
+
+    def put(key: bytes, value: bytes) -> None:
+        append_and_wait(client, topic_prefix, 0, key=key, value=value)
+
+    put(b"!closing/a/b", b"{}")
+    put(IMPORT_KEY, b"junk")
+    only = ("--namespace", "big/n3")
+    assert command("import", str(file), *here, *only, "--dry-run")["records"] == 301
+    begun = b'{"import": "import-0000", "state": "begun"}'
+    put(IMPORT_KEY, begun)
+    other = command("import", str(file), *here, *only, code=ExitCode.REJECTED)
+    assert "import-0000" in other["error"]
+    put(b"big/n9", b"junk")
+    assert "import-0000" in command("import", str(file), *here, *only, code=ExitCode.REJECTED)["error"]
