@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+
 from statechannel.core.inputs import RecordRead
 from statechannel.core.verdict import REJECTIONS, Verdict
 from statechannel.core.view import Judgement

@@ -34,7 +34,7 @@ class Lookout:
         told: What is told of all that is read.
 
     Attributes:
-        blind_since_ms: Time by our clock since which Kafka does not answer; None while it does.
+        blind_since_ms: Time by the log's clock since which Kafka does not answer; None while it does.
     """
 
     def __init__(self, connection: Connection, told: Told) -> None:
@@ -43,7 +43,7 @@ class Lookout:
         self._told = told
         self._clock = LogClock()
         expiry_s = connection.settings.membership.expiry_s
-        self._fold = RegistryFold(expiry_s, observe=told.story.observe, clock=self._clock.now_ms)
+        self._fold = RegistryFold(expiry_s, observe=told.story.observe, clock=self._seen_ms)
         self._said = Remarks()
         self._asked: Future[Remarks] | None = None
         self._asked_s = 0.0
@@ -128,9 +128,15 @@ class Lookout:
         answers = self._registry.answers(BEAT_S)
         self._beat_s = time.monotonic()
         if answers:
+            if self.blind_since_ms is not None:
+                self._fold.hear_all()  # we were cut off: nobody's silence counts from before now
             self._answered_s, self.blind_since_ms = self._beat_s, None
         elif self.blind_since_ms is None and self._beat_s - self._answered_s >= TOLD_AFTER_S:
             self.blind_since_ms = self._clock.now_ms() - round((self._beat_s - self._answered_s) * 1_000)
+
+    def _seen_ms(self) -> int:
+        """The log's time as far as we see: it stands still while we are blind, so that nobody looks lost meanwhile."""
+        return self._clock.now_ms() if self.blind_since_ms is None else self.blind_since_ms
 
     def _ask_for_remarks(self) -> None:
         """Other packages ask Kafka themselves; nobody waits for them."""
@@ -158,7 +164,7 @@ class Lookout:
             bootstrap_servers=self._connection.client.bootstrap_servers,
             incidents=incidents,
         )
-        return found | {"blind_since_ms": self.blind_since_ms, "our_clock_ahead_ms": self._clock.ahead_ms}
+        return found | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
 
 
 def _close(batches: Iterator[list[RecordRead]]) -> None:

@@ -124,6 +124,10 @@ class RegistryFold:
                     self._observe(record, info)
         return beaten
 
+    def hear_all(self) -> None:
+        """Whoever reads was cut off: nobody's silence counts from before now."""
+        self._members.hear_all(self._now_ms / 1_000)
+
     def listen(self, tail: PartitionTail, start: int, listen_s: float) -> None:
         """Wait for a heartbeat: the log time of what is written now is Kafka's time now."""
         ends_s = time.monotonic() + listen_s

@@ -65,7 +65,7 @@ def figures(
         "bootstrap_servers": bootstrap_servers,
         "at_ms": at_ms,
         "blind_since_ms": None,
-        **_leadership(registry, told.story, at_ms),
+        **leadership(registry, told.story, at_ms),
         "tentative": views.tentative,
         "stopped": {
             str(part.view.partition): {"offset": part.stop.offset, "format": part.stop.format}
@@ -104,7 +104,8 @@ def figures(
     }
 
 
-def _leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:
+def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:
+    """Who leads, by which term, since when; or for how long nobody has."""
     leader = registry.leader
     process = None if leader is None else story.processes.get(leader.broker)
     since_ms = None if process is None else process.leads_since_ms
