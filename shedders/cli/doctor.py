@@ -15,6 +15,7 @@ from statechannel.cli.doctor.findings import Check, Finding, Severity
 from statechannel.cli.doctor.plugins import Plugin
 from statechannel.cli.live_log import now_ms
 from statechannel.errors import StateChannelError
+from statechannel.kafka.errors import TopicPolicyError
 from statechannel.kafka.light_policy import LightLags, LoadTopics
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.settings import SettingsError
@@ -60,6 +61,9 @@ def policies(facts: Facts) -> Iterator[Finding]:
         return
     try:
         standing = book_of(facts.connection).at(now_ms())
+    except TopicPolicyError:
+        yield Finding(Severity.INFO, "the policies are not read: the settings of their topic will not do")
+        return
     except StateChannelError as error:
         yield Finding(
             Severity.ERROR,

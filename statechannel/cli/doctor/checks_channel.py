@@ -42,14 +42,15 @@ def registry(facts: Facts) -> Iterator[Finding]:
         )
     at_ms = found.read_at_ms
     lost = [one for one in found.members.lost.values() if (one.broker, one.incarnation) not in found.members.gone]
-    for one in lost:
+    if lost:
+        names = [f"{one.broker} (last heard {_ago(at_ms - one.last_heard_ms)})" for one in lost]
         yield Finding(
             Severity.WARNING,
-            f"{one.broker} is lost: last heard {_ago(at_ms - one.last_heard_ms)}, without a goodbye",
-            "Its bundles are given to others; until then nobody serves them.",
-            "See its log and its machine. What became of its bundles: `statechannel bundles`, `statechannel audit --gaps`."
+            f"lost without a goodbye: {_some(names)}",
+            "Bundles of a lost broker are given to others; until then nobody serves them.",
+            "See their logs and machines. What became of their bundles: `statechannel bundles`, `statechannel audit --gaps`."
             if alive
-            else "See its log and its machine.",
+            else "See their logs and machines.",
         )
     for broker, seen_ms in story.doubled.items():
         if at_ms - seen_ms < facts.settings.membership.expiry_s * 2_000:
@@ -130,7 +131,9 @@ def leader(facts: Facts) -> Iterator[Finding]:
     alive = facts.registry.members.alive
     leading = sorted(name for name, member in alive.items() if member.info.get("leading") is True)
     standing = facts.standing
-    if not leading and alive:
+    if not alive:
+        yield Finding(Severity.INFO, "nobody is there to lead")
+    elif not leading:
         without_ms = standing.get("no_leader_for_ms")
         patience_ms = 2 * facts.settings.kafka.session_timeout_ms
         long = without_ms is None or without_ms > patience_ms
@@ -302,7 +305,7 @@ def _some(names: list[str]) -> str:
 
 
 CHECKS = (
-    Check("readable", "topics, registry and log can be read", unreadable),
+    Check("readable", "topics, registry and log can be read", unreadable, needs=("kafka",)),
     Check("brokers", "brokers in the registry", registry, needs=("kafka", "registry")),
     Check(
         "software", "all brokers are of one version, and read the log's format", software, needs=("kafka", "registry")

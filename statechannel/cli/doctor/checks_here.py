@@ -23,7 +23,8 @@ def settings(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.CRITICAL,
             problem.rstrip("."),
-            "No broker starts with these settings, and the rest of this report goes by the defaults.",
+            "No broker starts with these settings."
+            + ("" if facts.settings_known else " No Kafka can be asked before they are mended."),
             "Change it where it is set (`--set`, STATECHANNEL_ variables, `--config`); design/settings.md has all settings.",
         )
     if not facts.problems:

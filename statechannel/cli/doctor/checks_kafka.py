@@ -18,6 +18,9 @@ _DEFAULT_CLEANER_THREADS = 1
 def reachable(facts: Facts) -> Iterator[Finding]:
     """Whether Kafka answers, who it is, who controls it."""
     failed = facts.failed.get("kafka")
+    if failed is not None and not facts.settings_known:
+        yield Finding(Severity.INFO, failed.what, checked=False)
+        return
     if failed is not None:
         yield Finding(
             Severity.CRITICAL,

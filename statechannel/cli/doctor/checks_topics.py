@@ -85,7 +85,7 @@ def replicas(facts: Facts) -> Iterator[Finding]:
                     "It can be neither read nor written.",
                     f"Bring Kafka broker {_these(place.in_sync or place.replicas)} back.",
                 )
-            elif len(place.in_sync) < required:
+            elif len(place.in_sync) < required <= len(place.replicas):  # with more `topics` says so
                 yield Finding(
                     Severity.CRITICAL,
                     f"partition {name} has {len(place.in_sync)} replicas in sync, and min.insync.replicas is {required}",

@@ -9,17 +9,24 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from statechannel.cli.connection import Connection, read_settings
+from statechannel.cli.connection import Connection, connection_of, settings_of
 from statechannel.cli.doctor import checks_channel, checks_here, checks_kafka, checks_topics
 from statechannel.cli.doctor.facts import Facts, Failed
 from statechannel.cli.doctor.findings import Check, Finding, Severity, examine, exit_code, finding_fields
 from statechannel.cli.doctor.gather import facts_here, facts_of_kafka
 from statechannel.cli.doctor.plugins import plugins
-from statechannel.cli.options import BootstrapServers, Channel, Config, Connect, OutputAs, SettingFlags, reaching
+from statechannel.cli.options import (
+    BootstrapServers,
+    Channel,
+    ClientProperties,
+    Config,
+    Connect,
+    OutputAs,
+    SettingFlags,
+    reaching,
+)
 from statechannel.cli.output import Output, cell, print_json, stdout
 from statechannel.errors import StateChannelError
-from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.from_settings import to_topics
 from statechannel.settings import Settings, SettingsError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -38,10 +45,11 @@ _TIMEOUT_S = 5.0
 @app.command()
 @reaching
 def doctor(
-    connect: Connect,
+    _connect: Connect,
     bootstrap_servers: BootstrapServers = None,
     channel: Channel = None,
     config: Config = None,
+    properties: ClientProperties = None,
     flags: SettingFlags = None,
     timeout_s: Annotated[
         float,
@@ -51,11 +59,10 @@ def doctor(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Look for all that is wrong with the channel, Kafka and this machine; changes nothing."""
-
-    def settings() -> Settings:
-        return read_settings(config, flags, {"channel": {"name": channel}})
-
-    facts, others = learn(connect, settings, bootstrap_servers, channel, timeout_s=timeout_s, read_log=not no_log)
+    wanted = [*(flags or ()), f"kafka.command_timeout_s={timeout_s}"]
+    facts, others = learn(
+        lambda: settings_of(bootstrap_servers, channel, config, properties, wanted), read_log=not no_log
+    )
     found = examine((*CHECKS, *others), facts)
     code = exit_code(found)
     if output is Output.JSON:
@@ -66,58 +73,38 @@ def doctor(
         raise typer.Exit(code)
 
 
-def learn(
-    connect: Connect,
-    read: Callable[[], Settings],
-    bootstrap_servers: str | None,
-    channel: str | None,
-    *,
-    timeout_s: float,
-    read_log: bool,
-) -> tuple[Facts, list[Check]]:
-    """All facts that can be had, and the checks of plug-ins."""
+def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[Facts, list[Check]]:
+    """All facts that can be had, and the checks of plug-ins.
+
+    Args:
+        read: Puts the settings together; may raise what they are refused for.
+    """
     installed = list(plugins())
     checks = [check for _, plugin in installed for check in plugin.checks]
-    settings = Settings.model_construct()
+    known: Settings | None
     problems: list[str] = []
     away: Failed | None = None
     connection: Connection | None = None
     try:
-        settings = read()
-        connection = connect(f"kafka.command_timeout_s={timeout_s}")
-        settings = connection.settings
+        known = read()
     except SettingsError as error:
-        problems = error.problems
-        connection = _by_defaults(bootstrap_servers, channel, timeout_s)
-        if connection is None:
-            words = "no Kafka is asked: the settings that name it are refused"
-            away = Failed(words, "Mend the settings first, or give --bootstrap-servers.", told=True)
-        else:
+        known, problems = error.settings, error.problems
+    except StateChannelError as error:  # an option that is none, a file that cannot be read
+        known, problems = None, [str(error)]
+    settings = known or Settings.model_construct()
+    if known is None:
+        away = Failed("no Kafka is asked, as the settings cannot be read", "Mend the settings first.", told=True)
+    else:
+        try:
+            connection = connection_of(settings)
             settings = connection.settings
-    except StateChannelError as error:  # no address and no embedded Kafka that runs, or a property that is refused
-        away = Failed(str(error).rstrip("."), error.hint, told=True)
-    facts = facts_here(settings, connection, problems=problems, away=away)
+        except StateChannelError as error:  # no address and no embedded Kafka that runs, or a property that is refused
+            away = Failed(str(error).rstrip("."), error.hint, told=True)
+    facts = facts_here(settings, connection, problems=problems, settings_known=known is not None, away=away)
     if connection is None:
         return facts, checks
     others = [topic for _, plugin in installed for topic in plugin.topics(connection)]
     return facts_of_kafka(facts, connection, others, read_log=read_log), checks
-
-
-def _by_defaults(bootstrap_servers: str | None, channel: str | None, timeout_s: float) -> Connection | None:
-    """How to look at a Kafka that the command line names, where the settings cannot be used."""
-    if bootstrap_servers is None:
-        return None
-    defaults = Settings.model_construct()
-    settings = defaults.model_copy(
-        update={
-            "kafka": defaults.kafka.model_copy(
-                update={"bootstrap_servers": bootstrap_servers, "command_timeout_s": timeout_s}
-            ),
-            "channel": defaults.channel.model_copy(update={"name": channel or defaults.channel.name}),
-        }
-    )
-    client = ClientSettings.from_sources(bootstrap_servers=bootstrap_servers, overrides=[])
-    return Connection(settings, client, to_topics(settings))
 
 
 def _document(facts: Facts, found: Sequence[Finding], code: int) -> dict[str, Any]:
@@ -137,14 +124,25 @@ _STYLES = {Severity.CRITICAL: "bold red", Severity.ERROR: "red", Severity.WARNIN
 
 def _show(found: Sequence[Finding]) -> None:
     console = stdout()
+    unlooked: dict[str, list[str]] = {}
     for one in found:
+        if not one.checked:
+            unlooked.setdefault(one.what, []).append(one.check)
+            continue
         line = Text(f"{one.severity.value:<9}", style=_STYLES.get(one.severity, ""))
-        line.append(f"{cell(one.check)}: ", style="bold")
-        line.append(cell(one.what), style="default")
+        line.append(f"{_line(one.check)}: ", style="bold")
+        line.append(_line(one.what), style="default")
         console.print(line)
         for words in filter(None, (one.why, one.todo and f"-> {one.todo}")):
-            console.print(Text(f"{'':9}{cell(words)}"))
+            console.print(Text(f"{'':9}{_line(words)}"))
+    for what, checks in unlooked.items():
+        console.print(Text(f"not looked at: {', '.join(checks)} ({_line(what)})"))
     console.print(Text(_summary(found), style="bold"))
+
+
+def _line(words: str) -> str:
+    """In one line, whoever wrote it."""
+    return cell(" ".join(words.split()))
 
 
 def _summary(found: Sequence[Finding]) -> str:

@@ -94,7 +94,8 @@ class Facts:
 
     Attributes:
         address: Of Kafka; None where none is known.
-        problems: Settings that are refused, or do not go together; then `settings` are the defaults.
+        settings_known: False: they cannot be read, and `settings` are the defaults.
+        problems: Settings that are refused, or do not go together.
         nodes: Settings of each Kafka broker, by node.
         wanted: Topics that there should be. `found`: those that there are. `places`: where their partitions lie.
         standing: What `statechannel status` tells.
@@ -103,6 +104,7 @@ class Facts:
     """
 
     settings: Settings
+    settings_known: bool = True
     problems: Sequence[str] = ()
     address: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

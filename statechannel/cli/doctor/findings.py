@@ -31,6 +31,7 @@ class Finding(NamedTuple):
 
     Attributes:
         check: Name of the check; filled in by `examine`.
+        checked: False: facts that the check needs are not known, and `what` says why.
         what: What was found, with the figures.
         why: Why it matters. Empty for what is well.
         todo: What to do next, a command where there is one. Empty where nothing is to be done.
@@ -41,6 +42,7 @@ class Finding(NamedTuple):
     why: str = ""
     todo: str = ""
     check: str = ""
+    checked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def examine(checks: Iterable[Check], facts: Facts) -> list[Finding]:
 def _examine(check: Check, facts: Facts) -> Iterator[Finding]:
     missing = next((facts.failed[need] for need in check.needs if need in facts.failed), None)
     if missing is not None:
-        yield Finding(Severity.INFO, f"not checked ({check.about}): {missing.what}")
+        yield Finding(Severity.INFO, missing.what, checked=False)
         return
     try:
         found = list(check.look(facts))
@@ -102,6 +104,7 @@ def finding_fields(finding: Finding) -> dict[str, Any]:
     return {
         "check": finding.check,
         "severity": finding.severity.value,
+        "checked": finding.checked,
         "what": finding.what,
         "why": finding.why,
         "todo": finding.todo,

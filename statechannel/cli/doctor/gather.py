@@ -29,6 +29,7 @@ from statechannel.embedded.java import find_java
 from statechannel.errors import StateChannelError
 from statechannel.kafka.cluster import ClusterAdmin, client_versions
 from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.from_settings import names_servers
 from statechannel.kafka.tail import PartitionTail
 from statechannel.settings import Settings
 
@@ -38,21 +39,28 @@ T = TypeVar("T")
 
 
 def facts_here(
-    settings: Settings, connection: Connection | None, *, problems: Sequence[str], away: Failed | None
+    settings: Settings,
+    connection: Connection | None,
+    *,
+    problems: Sequence[str],
+    settings_known: bool,
+    away: Failed | None,
 ) -> Facts:
     """What can be learned without Kafka.
 
     Args:
         connection: None where no Kafka is named, or it cannot be reached by what is given; then `away` says so.
-        problems: Settings that are refused.
+        problems: Settings that are refused. `settings_known`: False: `settings` are the defaults instead.
     """
     failed: dict[str, Failed] = {} if away is None else {"kafka": away}
     java = _try(failed, "java", _java, told=True)
     versions = client_versions() | {"embedded Kafka": KAFKA_VERSION}
     address = None if connection is None else connection.client.bootstrap_servers
-    embedded = _try(failed, "embedded", lambda: _embedded(settings, address))
+    by_default = settings_known and not names_servers(settings)
+    embedded = _try(failed, "embedded", lambda: _embedded(settings, address, by_default=by_default))
     return Facts(
         settings,
+        settings_known=settings_known,
         problems=tuple(problems),
         address=address,
         versions={name: told for name, told in versions.items() if name != "embedded Kafka" or _used(embedded)},
@@ -140,7 +148,7 @@ def _java() -> JavaFacts:
     return JavaFacts(str(found.executable), found.major)
 
 
-def _embedded(settings: Settings, address: str | None) -> EmbeddedFacts:
+def _embedded(settings: Settings, address: str | None, *, by_default: bool) -> EmbeddedFacts:
     folder = embedded_folder(settings).resolve()
     found = status(folder)
     place = next(one for one in (folder, *folder.parents) if one.exists())
@@ -150,7 +158,7 @@ def _embedded(settings: Settings, address: str | None) -> EmbeddedFacts:
         folder=folder,
         log=found.log_path,
         address=found.bootstrap_servers,
-        used=address is None or address == found.bootstrap_servers,
+        used=by_default if address is None else address == found.bootstrap_servers,
         exists=folder.exists(),
         free_bytes=disk.free,
         total_bytes=disk.total,
