@@ -8,18 +8,44 @@ from bisect import bisect_right
 from statechannel.core.inputs import RecordRead
 from statechannel.core.view import Judgement
 
-KEPT_MAX = 100_000
+KEPT_MAX = 50_000
+
+
+class _Column:
+    """Offsets and their times, in order."""
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.times = array("q")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def move(self, many: int, to: _Column, stride: int) -> None:
+        """Hand the oldest ones on, one out of `stride`."""
+        to.offsets.extend(self.offsets[:many:stride])
+        to.times.extend(self.times[:many:stride])
+        del self.offsets[:many], self.times[:many]
+
+    def of(self, offset: int) -> int | None:
+        index = bisect_right(self.offsets, offset) - 1
+        return self.times[index] if index >= 0 else None
+
+
+class _Partition:
+    def __init__(self) -> None:
+        self.recent, self.old, self.stride = _Column(), _Column(), 1
 
 
 class LogTimes:
-    """Log times of the judged records. Beyond `KEPT_MAX` a partition, of the older half every second one is dropped.
+    """Log times of the judged records: of the newest `kept_max` (or half as many) all, of those before them a sample.
 
-    So times are exact in short logs, and in long ones off by little, measured by their age.
+    So the age of what is young is exact, and that of what is old off by less than one part in a few ten thousand of the log.
     """
 
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
         self._kept_max = kept_max
-        self._of: dict[int, tuple[array[int], array[int]]] = {}
+        self._of: dict[int, _Partition] = {}
 
     def observe(self, record: RecordRead, _: Judgement) -> None:
         """Take in one record."""
@@ -27,19 +53,24 @@ class LogTimes:
 
     def note(self, partition: int, offset: int, timestamp_ms: int) -> None:
         """Take in one record by its place and time; offsets of a partition come in order."""
-        offsets, times = self._of.setdefault(partition, (array("q"), array("q")))
-        offsets.append(offset)
-        times.append(timestamp_ms)
-        if len(offsets) > self._kept_max:
-            half = len(offsets) // 2
-            for column in (offsets, times):
-                column[:half] = column[:half:2]
+        held = self._of.setdefault(partition, _Partition())
+        held.recent.offsets.append(offset)
+        held.recent.times.append(timestamp_ms)
+        if len(held.recent) <= self._kept_max:
+            return
+        held.recent.move(self._kept_max // 2, held.old, held.stride)
+        if len(held.old) > self._kept_max:
+            thinned = _Column()
+            held.old.move(len(held.old), thinned, 2)
+            held.old, held.stride = thinned, held.stride * 2
 
     def of(self, partition: int, offset: int) -> int | None:
         """Time of a record, or of the one kept next before it; None where none was judged so early."""
-        offsets, times = self._of.get(partition, (array("q"), array("q")))
-        index = bisect_right(offsets, offset) - 1
-        return times[index] if index >= 0 else None
+        held = self._of.get(partition)
+        if held is None:
+            return None
+        found = held.recent.of(offset)
+        return held.old.of(offset) if found is None else found
 
     def forget(self, partition: int) -> None:
         """The partition is read anew."""
