@@ -15,7 +15,7 @@ from statechannel.cli.doctor.findings import Check, Finding, Severity
 from statechannel.cli.doctor.plugins import Plugin
 from statechannel.cli.live_log import now_ms
 from statechannel.errors import StateChannelError
-from statechannel.kafka.errors import TopicPolicyError
+from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.light_policy import LightLags, LoadTopics
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.settings import SettingsError
@@ -61,8 +61,8 @@ def policies(facts: Facts) -> Iterator[Finding]:
         return
     try:
         standing = book_of(facts.connection).at(now_ms())
-    except TopicPolicyError:
-        yield Finding(Severity.INFO, "the policies are not read: the settings of their topic will not do")
+    except (TopicPolicyError, TopicMissingError):  # told by the check of topics
+        yield Finding(Severity.INFO, "the policies cannot be read before the topics are in order", checked=False)
         return
     except StateChannelError as error:
         yield Finding(

@@ -29,6 +29,7 @@ class Process:
         left: It said goodbye.
         lost: Silent for longer than its patience, and not heard since.
         leads_since_ms: Log time since which it says that it leads; None while it does not.
+        claim: Offset of the record by which it leads, its term; None where that was not seen.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
     """
 
@@ -40,6 +41,7 @@ class Process:
     left: bool = False
     lost: bool = False
     leads_since_ms: int | None = None
+    claim: int | None = None
     mode_since_ms: int = 0
     skews_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_SKEWS))
 
@@ -78,7 +80,7 @@ class RegistryStory:
         """Take in one heartbeat that decodes (`core.membership.decode_member`)."""
         at_ms = record.timestamp_ms
         self._pass_time(at_ms)
-        process = self._process(info, at_ms)
+        process = self._process(info, at_ms, record.offset)
         if process is None:
             return
         before = process.info
@@ -89,10 +91,10 @@ class RegistryStory:
         sent_ms = info.get("sent_at_ms")
         if type(sent_ms) is int:
             process.skews_ms.append(at_ms - sent_ms)
-        self._changes(process, before, info, at_ms)
+        self._changes(process, before, info, record)
         process.info = info
 
-    def _process(self, info: Mapping[str, Any], at_ms: int) -> Process | None:
+    def _process(self, info: Mapping[str, Any], at_ms: int, offset: int) -> Process | None:
         broker, incarnation = info["broker"], info["incarnation"]
         known = self.processes.get(broker)
         if known is not None and known.incarnation == incarnation:
@@ -109,14 +111,16 @@ class RegistryStory:
             again = "" if known is None else " again, as a new process"
             self._tell(at_ms, Kind.STARTED, f"{broker} started{again}")
         if info.get("leading") is True:
-            self._leads(made, at_ms, told=info["seq"] <= 1)
+            self._leads(made, at_ms, offset if info["seq"] <= 1 else None)
         return made
 
-    def _changes(self, process: Process, before: Mapping[str, Any], info: Mapping[str, Any], at_ms: int) -> None:
-        name = process.broker
+    def _changes(
+        self, process: Process, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
+    ) -> None:
+        name, at_ms = process.broker, record.timestamp_ms
         if info.get("leading") is True:
             if process.leads_since_ms is None:
-                self._leads(process, at_ms, told=True)
+                self._leads(process, at_ms, record.offset)
             self.led_ms = at_ms
         elif process.leads_since_ms is not None:
             process.leads_since_ms = None
@@ -149,15 +153,15 @@ class RegistryStory:
         elif was == "normal":
             process.mode_since_ms = at_ms
 
-    def _leads(self, process: Process, at_ms: int, *, told: bool) -> None:
-        process.leads_since_ms = at_ms
+    def _leads(self, process: Process, at_ms: int, claim: int | None) -> None:
+        process.leads_since_ms, process.claim = at_ms, claim
         without_ms = 0 if self.led_ms is None else at_ms - self.led_ms
-        if told and self.leader is not None:
+        if claim is not None and self.leader is not None:
             late = f" {seconds(without_ms)} without a leader" if without_ms > _TOLD_WITHOUT_LEADER_MS else ""
             same = self.leader == process.broker
             said = f"{process.broker} leads again" if same else f"{process.broker} leads, after {self.leader}"
             self._tell(at_ms, Kind.LEADER, f"{said}{',' if late and same else ' and' if late else ''}{late}")
-        elif told:
+        elif claim is not None:
             self._tell(at_ms, Kind.LEADER, f"{process.broker} leads")
         self.leader, self.led_ms = process.broker, at_ms
 

@@ -113,7 +113,7 @@ def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str
     without_ms = None if leader is not None or story.led_ms is None else max(0, at_ms - story.led_ms)
     return {
         "leader": leader_name(registry),
-        "term": term if isinstance(term, int) and term >= 0 else None,
+        "term": term if isinstance(term, int) and term >= 0 else None if process is None else process.claim,
         "leading_for_ms": None if since_ms is None else max(0, at_ms - since_ms),
         "no_leader_for_ms": without_ms,
     }
