@@ -28,6 +28,7 @@ class Kind(StrEnum):
 
     OWNER_LOST = "owner-lost"
     GAP = "gap"
+    DRAIN = "drain"
     COLD_START = "cold-start"
     LEADER = "leader"
     LOST = "lost"

@@ -62,6 +62,7 @@ class RegistryStory:
         doubled: Broker ids under which two processes were heard in turns, with the log time at which that was seen last.
         newest_ms: Log time of the newest heartbeat of anybody; 0 where there is none.
         led_ms: Log time of the newest heartbeat of a leader; None where there is none.
+        heard_from_ms: Log time at which the first one was heard, or the first one after nobody was.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -72,7 +73,7 @@ class RegistryStory:
         self.led_ms: int | None = None
         self.leader: str | None = None
         self._replaced: dict[tuple[str, str], None] = {}
-        self._heard_from_ms = 0
+        self.heard_from_ms = 0
         self._looked_ms = 0
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
@@ -155,7 +156,7 @@ class RegistryStory:
 
     def _leads(self, process: Process, at_ms: int, claim: int | None) -> None:
         process.leads_since_ms, process.claim = at_ms, claim
-        without_ms = 0 if self.led_ms is None else at_ms - self.led_ms
+        without_ms = 0 if self.led_ms is None else at_ms - max(self.led_ms, self.heard_from_ms)
         if claim is not None and self.leader is not None:
             late = f" {seconds(without_ms)} without a leader" if without_ms > _TOLD_WITHOUT_LEADER_MS else ""
             same = self.leader == process.broker
@@ -168,8 +169,9 @@ class RegistryStory:
     def _pass_time(self, at_ms: int) -> None:
         """See who is lost; where nobody at all was heard nobody's silence counts, as for a member that was cut off."""
         silent_ms = at_ms - self.newest_ms if self.newest_ms else 0
+        self.heard_from_ms = self.heard_from_ms or at_ms
         if silent_ms > self._expiry_ms / 2:
-            self._heard_from_ms = at_ms
+            self.heard_from_ms = at_ms
             said = f"nobody was heard for {seconds(silent_ms)}: Kafka was away, or no broker ran"
             self._tell(self.newest_ms, Kind.SILENCE, said)
         self.newest_ms = max(self.newest_ms, at_ms)
@@ -181,7 +183,7 @@ class RegistryStory:
                 continue
             told = process.info.get("expiry_s")
             patience_ms = told * 1_000 if isinstance(told, int | float) else self._expiry_ms
-            if at_ms - max(process.last_ms, self._heard_from_ms) > patience_ms:
+            if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
                 process.lost = True
                 process.leads_since_ms = None
                 self._tell(process.last_ms, Kind.LOST, f"{process.broker} fell silent without a goodbye")

@@ -8,8 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
+from statechannel.audit.incidents import Incident
 from statechannel.audit.views import LogViews
 from statechannel.cli.connection import Connection
+from statechannel.cli.drains_seen import drains_seen
 from statechannel.cli.following import FollowedPartition
 from statechannel.cli.kafka_wait import BEAT_S, TOLD_AFTER_S, told_if_slow
 from statechannel.cli.live_log import describe_topic, open_tail
@@ -45,7 +47,8 @@ class Lookout:
         expiry_s = connection.settings.membership.expiry_s
         self._fold = RegistryFold(expiry_s, observe=told.story.observe, clock=self._seen_ms)
         self._said = Remarks()
-        self._asked: Future[Remarks] | None = None
+        self._drains: list[Incident] = []
+        self._asked: Future[tuple[Remarks, list[Incident]]] | None = None
         self._asked_s = 0.0
         self._answered_s = self._beat_s = time.monotonic()
         self._stack = ExitStack()
@@ -143,10 +146,10 @@ class Lookout:
         if self._asked is not None:
             if not self._asked.done():
                 return
-            self._said, self._asked = self._asked.result(), None
+            (self._said, self._drains), self._asked = self._asked.result(), None
             self._asked_s = time.monotonic()
         if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
-            self._asked = self._pool.submit(remarks, self._connection)
+            self._asked = self._pool.submit(_others, self._connection)
 
     def figures(self, incidents: int) -> dict[str, Any]:
         """What `status` tells, as of now."""
@@ -162,9 +165,14 @@ class Lookout:
             Remarks([*said, *self._said.cluster], self._said.brokers),
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
+            drains=self._drains,
             incidents=incidents,
         )
         return found | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
+
+
+def _others(connection: Connection) -> tuple[Remarks, list[Incident]]:
+    return remarks(connection), drains_seen(connection)
 
 
 def _close(batches: Iterator[list[RecordRead]]) -> None:

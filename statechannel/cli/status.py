@@ -15,6 +15,7 @@ from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.channel_view import read_channel
 from statechannel.cli.connection import Connection
+from statechannel.cli.drains_seen import drains_seen
 from statechannel.cli.lookout import Lookout
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json, print_json_line, stdout, waiting
@@ -72,6 +73,7 @@ def read_once(connection: Connection, told: Told, incidents: int) -> dict[str, A
         remarks(connection),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
+        drains=drains_seen(connection),
         incidents=incidents,
     )
 

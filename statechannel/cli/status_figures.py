@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.incidents import ChannelIncidents, newest
+from statechannel.audit.incidents import ChannelIncidents, Incident, newest
 from statechannel.audit.log_times import LogTimes
 from statechannel.audit.rates import VerdictRates
 from statechannel.audit.registry_story import RegistryStory
@@ -54,6 +55,7 @@ def figures(
     *,
     channel: str,
     bootstrap_servers: str,
+    drains: Sequence[Incident] = (),
     incidents: int = INCIDENTS,
 ) -> dict[str, Any]:
     """The document that `status --output json` prints (design/cli.md). Ages are reckoned from `registry.read_at_ms`."""
@@ -99,7 +101,7 @@ def figures(
         "rates": told.rates.per_minute(max(told.rates.newest_ms, told.story.newest_ms)),
         "incidents": [
             {"at_ms": one.at_ms, "kind": one.kind.value, "said": one.said}
-            for one in newest([*told.story.incidents, *told.incidents.all()], incidents)
+            for one in newest([*told.story.incidents, *told.incidents.all(), *drains], incidents)
         ],
     }
 
@@ -108,13 +110,14 @@ def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str
     """Who leads, by which term, since when; or for how long nobody has."""
     leader = registry.leader
     process = None if leader is None else story.processes.get(leader.broker)
-    since_ms = None if process is None else process.leads_since_ms
+    leads_ms = None if process is None else process.leads_since_ms
     term = None if leader is None else leader.info.get("term")
-    without_ms = None if leader is not None or story.led_ms is None else max(0, at_ms - story.led_ms)
+    since = max(story.led_ms or 0, story.heard_from_ms)  # while nobody was heard nobody could lead
+    without_ms = None if leader is not None or not since else max(0, at_ms - since)
     return {
         "leader": leader_name(registry),
         "term": term if isinstance(term, int) and term >= 0 else None if process is None else process.claim,
-        "leading_for_ms": None if since_ms is None else max(0, at_ms - since_ms),
+        "leading_for_ms": None if leads_ms is None else max(0, at_ms - leads_ms),
         "no_leader_for_ms": without_ms,
     }
 

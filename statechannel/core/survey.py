@@ -46,6 +46,20 @@ class Facts(NamedTuple):
         return self.stop is not None and offset > self.stop.offset
 
 
+class Known(NamedTuple):
+    """From where on a log with gaps tells all.
+
+    Attributes:
+        story_from: Whatever is read behind this offset is judged strictly: what happened is known from the next one on.
+        states_from: Offset of the heartbeat that vouches for it: a reading up to it, or further, knows the accepted states.
+        since_ms: Its log time.
+    """
+
+    story_from: int
+    states_from: int
+    since_ms: int
+
+
 STRICT = Facts()
 """The facts of a log without gaps from offset 0 on whose stop, if any, is found where it lies."""
 
@@ -87,6 +101,73 @@ def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> Facts:
             stop = Stop(record.offset, newer)
             break
     return vouched(clean_to, newest_old, stop)
+
+
+class Knowing:
+    """Finds the first point from which on a log with gaps tells all; it is told every record up to the stop, in order.
+
+    A joining reader takes the newest heartbeat that vouches. For what happened the oldest one is as good, if nothing behind
+    the offset for which it vouches can have been cleaned away: no record there is as old as the compaction lag, no offset is
+    missing, and nobody has started cold (decision 0054).
+
+    Where none of the oldest will do, it is the newest that vouches for all that is old.
+    """
+
+    def __init__(self, oldest_kept_ms: int) -> None:
+        self._oldest_kept_ms = oldest_kept_ms
+        self._floor = -1
+        self._newest_old = -1
+        self._next = 0
+        self._first: Known | None = None
+        self._highest: Known | None = None
+
+    def take(self, record: RecordRead) -> None:
+        """The next record."""
+        if record.offset != self._next:
+            self._rise(record.offset - 1)
+        self._next = record.offset + 1
+        if record.timestamp_ms <= self._oldest_kept_ms:
+            self._newest_old = record.offset
+            self._rise(record.offset)
+        elif record.key == codec.COLD_START_KEY:
+            self._rise(record.offset)
+        clean_to = usable_clean_to(record.key, record.value, record.offset)
+        if clean_to < 0:
+            return
+        found = Known(clean_to, record.offset, record.timestamp_ms)
+        if clean_to >= self._floor and (self._first is None or found < self._first):
+            self._first = found
+        if self._highest is None or clean_to > self._highest.story_from:
+            self._highest = found
+
+    def _rise(self, offset: int) -> None:
+        self._floor = offset
+        self._first = None
+
+    @property
+    def known(self) -> Known | None:
+        """What was found; None where nobody vouches for all that is old."""
+        if self._first is not None:
+            return self._first
+        highest = self._highest
+        return highest if highest is not None and highest.story_from >= self._newest_old else None
+
+
+def known_of(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> Known | None:
+    """See `Knowing`; records behind a newer format are not looked at."""
+    knowing = Knowing(oldest_kept_ms)
+    for record in records:
+        if newer_format(record.key, record.value):
+            break
+        knowing.take(record)
+    return knowing.known
+
+
+def story_facts(facts: Facts, known: Known | None) -> Facts:
+    """How a partition with gaps is read for what happened in it: as for its states, but judged strictly from earlier on."""
+    if facts.tentative or known is None or known.story_from >= facts.lenient_to:
+        return facts
+    return facts._replace(lenient_to=known.story_from)
 
 
 def vouched(clean_to: int, newest_old: int, stop: Stop | None) -> Facts:

@@ -7,6 +7,7 @@ import pytest
 
 from statechannel.audit.incidents import ChannelIncidents, Incident, Kind, newest
 from statechannel.audit.registry_story import RegistryStory
+from statechannel.cli.drains_seen import drains_of
 from statechannel.core.auditor import audit_full
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.membership import decode_member
@@ -197,3 +198,21 @@ def test_the_newest_incidents_come_first_and_memory_is_bounded() -> None:
     assert len(registry.story.incidents) == 200
     shown = newest(registry.story.incidents, 3)
     assert [one.at_ms for one in shown] == [499_000, 498_000, 497_000]
+
+
+def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
+    def request(number: int, **args: Any) -> dict[str, Any]:
+        asked = {"command": "extension", "args": {"extension": "balancer", "ask": "drain", **args}}
+        return {"format": 1, "kind": "request", "id": f"id-{number}", "by": "me@here", "timeout_s": 60, **asked}
+
+    by = {"broker": "b1", "incarnation": "b1-1"}
+    reply = {"format": 1, "kind": "reply", "id": "id-0", "by": by, "outcome": {"outcome": "done", "result": "drained"}}
+    values = [request(0, broker="b2"), request(1, broker="b3"), request(2, ask="decide"), reply]
+    records = [
+        RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
+        for number, value in enumerate(values)
+    ]
+    assert [(one.at_ms, one.said) for one in drains_of(records)] == [
+        (0, "the drain of b2 ended after 3.0 s: drained"),
+        (1_000, "b3 is being drained, by me@here"),
+    ]
