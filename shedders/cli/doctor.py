@@ -112,7 +112,7 @@ def policy_findings(standing: Standing) -> Iterator[Finding]:
 
 balancer = Plugin(
     checks=(
-        Check("balancer-settings", "settings of the balancer", settings_of_balancer),
+        Check("balancer-settings", "settings of the balancer are valid", settings_of_balancer),
         Check("policies", "policies can be read", policies, needs=("kafka", "topics")),
     ),
     topics=topics,

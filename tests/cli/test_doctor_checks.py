@@ -200,6 +200,7 @@ ILL: list[tuple[str, Facts, str, Severity, str]] = [
     ),
     # --- the channel
     ("registry denied", failing("registry", "denied"), "readable", Severity.ERROR, "denied"),
+    ("an auditor", failing("nodes", "no right to describe the cluster"), "readable", Severity.INFO, "no right"),
     ("nobody", heard((60, heartbeat("b1"))), "brokers", Severity.CRITICAL, "no broker is heard; the last one was b1"),
     (
         "lost",
@@ -433,7 +434,7 @@ message.timestamp.type=LogAppendTime
 error    leader: nobody leads, for 60.00 s
          Bundles go on being served and moved, but nobody assigns, repairs or balances. Debts are paid late.
          -> Look at whether brokers are caught up (`statechannel brokers`), and at their logs for the election's group.
-ok       patience: time-outs beside each other, and beside the topic's lag
+ok       patience: time-outs go with each other, and with the topic's lag
 not looked at: log, orphans (said in \ufffd[31m two lines)
 1 critical, 1 error
 """

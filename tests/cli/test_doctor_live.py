@@ -21,6 +21,7 @@ from tests.support.kafka_lanes import Kafka
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 NAMESPACE = "tenant/ns"
+QUICKER = ("membership.expiry_s=6", "safe_mode.after_s=3")
 WAIT_S = 90.0
 FINDING = {"check", "severity", "checked", "what", "why", "todo"}
 
@@ -28,7 +29,7 @@ FINDING = {"check", "severity", "checked", "what", "why", "todo"}
 @pytest.fixture
 def cluster(own_kafka: KafkaServer, topic_prefix: str, tmp_path: Path) -> Iterator[BrokerCluster]:
     kafka = Kafka(own_kafka.bootstrap_servers, "its own")
-    with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path)) as made:
+    with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path, QUICKER)) as made:
         yield made
 
 
@@ -129,7 +130,7 @@ def test_a_cluster_that_falls_ill(
         os.kill(own_kafka_pid, signal.SIGSTOP)
         try:
             blind = watching.until(lambda one: one["blind_since_ms"] is not None)
-            much_later = blind["at_ms"] + 9_000
+            much_later = blind["at_ms"] + 7_000
             late = watching.until(lambda one: one["at_ms"] > much_later)
         finally:
             os.kill(own_kafka_pid, signal.SIGCONT)

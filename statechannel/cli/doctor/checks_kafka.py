@@ -158,6 +158,6 @@ def _lease(facts: Facts) -> Iterator[Finding]:
 CHECKS = (
     Check("kafka", "whether Kafka answers", reachable),
     Check("versions", "versions of client and Kafka", versions, needs=("kafka",)),
-    Check("kafka-settings", "settings of the Kafka brokers beside ours", broker_settings, needs=("kafka", "nodes")),
-    Check("patience", "time-outs beside each other, and beside the topic's lag", patience, needs=("kafka", "topics")),
+    Check("kafka-settings", "settings of the Kafka brokers go with ours", broker_settings, needs=("kafka", "nodes")),
+    Check("patience", "time-outs go with each other, and with the topic's lag", patience, needs=("kafka", "topics")),
 )
