@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.export_file import ExportFile
 from statechannel.audit.verdict_file import Observe
-from statechannel.core.auditor import audit_full, audit_join
+from statechannel.core.auditor import audit_full, audit_part
 from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
 from statechannel.core.part import PartitionAudit
 from statechannel.core.states import State
-from statechannel.core.survey import has_gaps
+from statechannel.core.survey import has_gaps, join_facts, known_of, story_facts
 from statechannel.core.view import Judgement
 
 
@@ -102,7 +102,10 @@ def read_views(
         newest.append(records[-1].timestamp_ms if len(records) else 0)
         if has_gaps(records, end_offset):
             oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
-            part = audit_join(partition, partitions, records, oldest_kept_ms=oldest_kept_ms, observe=observe)
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+            if observers:  # whoever listens is told of all that the log still tells, not of the last second
+                facts = story_facts(facts, known_of(records, oldest_kept_ms=oldest_kept_ms))
+            part = audit_part(partition, partitions, records, facts, observe)
         else:
             part = audit_full(partition, partitions, records, observe)
         parts.append(part)

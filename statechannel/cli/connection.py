@@ -56,19 +56,25 @@ def connect(
     Raises:
         CommandError: No address is given anywhere, and no embedded Kafka runs.
     """
-    settings = _settings(bootstrap_servers, channel, config, properties, flags)
+    return connection_of(settings_of(bootstrap_servers, channel, config, properties, flags))
+
+
+def connection_of(settings: Settings) -> Connection:
+    """What the settings name, else the embedded Kafka that runs here; raises as `connect`."""
     if not names_servers(settings):
-        settings = _settings(_running(settings), channel, config, properties, flags)
+        kafka = settings.kafka.model_copy(update={"bootstrap_servers": _running(settings)})
+        settings = settings.model_copy(update={"kafka": kafka})
     return Connection(settings, to_client(settings), to_topics(settings))
 
 
-def _settings(
+def settings_of(
     bootstrap_servers: str | None,
     channel: str | None,
     config: Path | None,
     properties: Sequence[str] | None,
     flags: Sequence[str] | None,
 ) -> Settings:
+    """Settings from the options by which Kafka and the channel are found."""
     given = dict(parse_override(option) for option in properties or ())
     kafka = {"bootstrap_servers": bootstrap_servers, "properties": given or None}
     return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})

@@ -33,5 +33,8 @@ class ExitCode(IntEnum):
     TABLE_UNUSABLE = 22  # a folder does not hold what this version of the jobs writes
     SPARK_FAILED = 23  # Spark did not start, or ended the query; the message says why
     SPARK_MISSING = 24  # the extra `spark`, Java or the connector's jars are not there
+    DOCTOR_WARNING = 30  # what `doctor` has found, at worst
+    DOCTOR_ERROR = 31
+    DOCTOR_CRITICAL = 32
     BUG = 70
     INTERRUPTED = 130

@@ -104,19 +104,23 @@ def print_failure(message: str, hint: str, code: int) -> None:
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
     """An aligned table; `empty` stands in its place where there is nothing to show."""
     console = stdout()
-    filled = list(rows)
     if title:
         console.print(Text(title, style="bold"))
+    console.print(make_table(headers, rows, empty=empty))
+
+
+def make_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> Table | Text:
+    """The same, to be printed with others."""
+    filled = list(rows)
     if not filled:
-        console.print(Text(empty or "nothing"))
-        return
+        return Text(empty or "nothing")
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, header in enumerate(headers):
         numeric = all(isinstance(row[number], int | float) for row in filled)
         table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold")
     for row in filled:
         table.add_row(*(Text(cell(value)) for value in row))
-    console.print(table)
+    return table
 
 
 def cell(value: object) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from statechannel.cli.connection import Connection
 from statechannel.cli.kafka_wait import told_if_slow
@@ -44,7 +45,11 @@ class Registry:
         return "lost" if broker in self.members.lost else "unknown"
 
 
-def read_registry(connection: Connection, *, listen: bool = True) -> Registry:
+Observe = Callable[[RecordRead, Mapping[str, Any]], None]
+"""Told each heartbeat that decodes, in log order."""
+
+
+def read_registry(connection: Connection, *, listen: bool = True, observe: Observe | None = None) -> Registry:
     """Fold the heartbeats that the topic has: those of the last minute, where they show that anybody is alive.
 
     Two clocks meet here, ours and Kafka's, and where ours is ahead everybody looks dead. So before nobody is said to be
@@ -54,35 +59,45 @@ def read_registry(connection: Connection, *, listen: bool = True) -> Registry:
     Args:
         connection: Where.
         listen: False: take our clock for right, and be quick.
+        observe: Told all that the topic has; without it the last minute is enough where anybody is alive.
     """
     membership = connection.settings.membership
-    window_ms = int(max(_LEAST_WINDOW_S, 5 * membership.expiry_s) * 1_000)
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
+        fold = RegistryFold(membership.expiry_s, observe=observe)
         with told_if_slow(connection):
-            span = tail.span(from_time_ms=now_ms() - window_ms)
-        fold = _Fold(membership.expiry_s)
+            span = tail.span(from_time_ms=None if observe is not None else now_ms() - fold.window_ms)
         fold.take(tail.records(span))
         if not fold.anybody:
-            span = tail.span()
-            fold = _Fold(membership.expiry_s)
-            fold.take(tail.records(span))
+            if observe is None:
+                span = tail.span()
+                fold = RegistryFold(membership.expiry_s)
+                fold.take(tail.records(span))
             if listen and fold.silent and not fold.anybody:
                 fold.listen(tail, span.end, 2 * membership.interval_s)
-    return fold.registry(window_ms)
+    return fold.registry()
 
 
-class _Fold:
-    """The members by the log's own times; nobody expires before it is known how late it is."""
+class RegistryFold:
+    """The members by the log's own times; nobody expires before it is known how late it is.
 
-    def __init__(self, expiry_s: float) -> None:
+    Args:
+        clock: Wall clock in milliseconds, for who knows the log's time better than our clock does.
+    """
+
+    def __init__(
+        self, expiry_s: float, *, observe: Observe | None = None, clock: Callable[[], int] | None = None
+    ) -> None:
+        self.window_ms = int(max(_LEAST_WINDOW_S, 5 * expiry_s) * 1_000)
         self._members = Membership(expiry_s)
+        self._observe = observe
+        self._clock = clock or now_ms
         self._newest_ms = 0
         self._log_time_ms: int | None = None
 
     @property
     def _now_ms(self) -> int:
         """Kafka's time if it was heard, else ours; never before the newest record."""
-        return max(now_ms() if self._log_time_ms is None else self._log_time_ms, self._newest_ms)
+        return max(self._clock() if self._log_time_ms is None else self._log_time_ms, self._newest_ms)
 
     @property
     def silent(self) -> bool:
@@ -105,7 +120,13 @@ class _Fold:
                 at_ms = record.timestamp_ms
                 self._members.heard(at_ms / 1_000, record.offset, at_ms, info)
                 beaten = beaten or info.get("leaving") is not True
+                if self._observe is not None:
+                    self._observe(record, info)
         return beaten
+
+    def hear_all(self) -> None:
+        """Whoever reads was cut off: nobody's silence counts from before now."""
+        self._members.hear_all(self._now_ms / 1_000)
 
     def listen(self, tail: PartitionTail, start: int, listen_s: float) -> None:
         """Wait for a heartbeat: the log time of what is written now is Kafka's time now."""
@@ -119,11 +140,11 @@ class _Fold:
                 if beaten:
                     return
 
-    def registry(self, window_ms: int) -> Registry:
+    def registry(self) -> Registry:
         """The members as of now."""
         members, read_at_ms = self._members, self._now_ms
         members.expire(read_at_ms / 1_000, keep="")
         last = max(members.lost.values(), key=lambda lost: lost.last_heard_ms, default=None)
-        lately = {k: lost for k, lost in members.lost.items() if lost.last_heard_ms >= read_at_ms - window_ms}
+        lately = {k: lost for k, lost in members.lost.items() if lost.last_heard_ms >= read_at_ms - self.window_ms}
         members.lost = lately
         return Registry(members, read_at_ms, last)

@@ -13,15 +13,15 @@ from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.cli.following import FollowedPartition
 from statechannel.cli.kafka_wait import Pulse
 from statechannel.cli.live_log import describe_topic, open_tail
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json_line, say, stdout
 from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.replica import Phase, Replica
+from statechannel.core.replica import Phase
 from statechannel.core.verdict import REJECTIONS, Verdict
 from statechannel.core.view import Judgement
-from statechannel.kafka.tail import PartitionTail
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -81,76 +81,37 @@ def _text(line: HistoryLine) -> str:
     return "  ".join(word for word in words if word)
 
 
-class _Watched:
-    """One partition: read to its end as a joining broker does, then followed."""
+def _next(part: FollowedPartition) -> Iterator[tuple[RecordRead, Judgement]]:
+    """What the next batch of a partition brings; may be nothing. What lay in the log before is not shown."""
+    if not part.following:
+        for _ in part.open():
+            pass
+        if part.replica.phase is not Phase.START_OVER:
+            _tell(part)
+        return
+    before = part.replica.phase
+    yield from part.read(part.wait())
+    if part.replica.phase is not before:
+        _tell(part)
 
-    def __init__(self, connection: Connection, tail: PartitionTail, partition: int, partitions: int) -> None:
-        self.tail = tail
-        self._partition = partition
-        self._replica = Replica(
-            partition,
-            partitions,
-            compaction_lag_s=connection.settings.channel.min_compaction_lag_ms / 1_000,
-            kept_records_max=connection.settings.limits.kept_records_max,
+
+def _tell(part: FollowedPartition) -> None:
+    replica = part.replica
+    if replica.phase is Phase.STOPPED:
+        raise CommandError(
+            f"partition {part.partition} holds records of format {replica.newer_format}",
+            hint="Watch with a newer version of this program.",
+            code=ExitCode.NEWER_FORMAT,
         )
-        self._batches: Iterator[list[RecordRead]] | None = None
-
-    def next(self) -> Iterator[tuple[RecordRead, Judgement]]:
-        """What the next batch brings; may be nothing."""
-        replica = self._replica
-        if self._batches is None:
-            self._open()
-            return
-        before = replica.phase
-        for record in next(self._batches):
-            judgement = replica.read(time.monotonic(), record)
-            if judgement is not None:
-                yield record, judgement
-        if replica.phase is not before:
-            self._tell()
-        if replica.phase is Phase.START_OVER:
-            self._batches = None
-
-    def close(self) -> None:
-        """End the reading."""
-        batches, self._batches = self._batches, None
-        if isinstance(batches, Generator):
-            batches.close()
-
-    def _open(self) -> None:
-        span = self.tail.span()
-        replica = self._replica
-        replica.opened(time.monotonic(), span.low, span.end)
-        for record in self.tail.records(span):
-            replica.read(time.monotonic(), record)
-            if replica.phase is Phase.START_OVER:
-                return
-        replica.reached(time.monotonic(), span.end)
-        self._batches = self.tail.follow(span.end)
-        self._tell()
-
-    def _tell(self) -> None:
-        replica = self._replica
-        if replica.phase is Phase.STOPPED:
-            raise CommandError(
-                f"partition {self._partition} holds records of format {replica.newer_format}",
-                hint="Watch with a newer version of this program.",
-                code=ExitCode.NEWER_FORMAT,
-            )
-        if replica.phase is Phase.BROKEN:
-            raise CommandError(
-                f"partition {self._partition}: {replica.why}",
-                hint="The topic was re-created or cut short; start again.",
-                code=ExitCode.TOPIC_BROKEN,
-            )
-        say(f"partition {self._partition}: {replica.phase.value}" + (f" ({replica.why})" if replica.why else ""))
+    part.refuse_broken()
+    say(f"partition {part.partition}: {replica.phase.value}" + (f" ({replica.why})" if replica.why else ""))
 
 
 def _judged(connection: Connection, ends_s: float | None) -> Generator[HistoryLine, None, None]:
     info = describe_topic(connection, Topic.CHANNEL)
     with ExitStack() as stack:
         watched = [
-            _Watched(
+            FollowedPartition(
                 connection,
                 stack.enter_context(open_tail(connection, Topic.CHANNEL, partition)),
                 partition,
@@ -164,5 +125,5 @@ def _judged(connection: Connection, ends_s: float | None) -> Generator[HistoryLi
         while ends_s is None or time.monotonic() < ends_s:
             pulse.beat()
             for partition in watched:
-                for record, judgement in partition.next():
+                for record, judgement in _next(partition):
                     yield history_line(record, judgement)

@@ -317,6 +317,7 @@ class Presence:
             "accepting": not engine.draining,
             "draining": engine.draining,
             "leading": self.elected,
+            "term": self.term,
             "leaving": leaving,
             "repair_paused": engine.repair.paused_why,
             "applied": {str(replica.partition): replica.applied for replica in engine.replicas},

@@ -311,17 +311,27 @@ def inspect(found: Mapping[str, TopicInfo], settings: ClientSettings, topics: Ch
             f"Topics that do not exist: {', '.join(missing)}.",
             hint="Create them with `statechannel init`.",
         )
-    server = settings.bootstrap_servers
     differences: list[Difference] = []
     for name, policy in topics.policies.items():
-        differences += _partition_differences(found[name], policy, server)
-        differences += [
-            _difference(found[name], requirement, server)
-            for requirement in policy.requirements
-            if not requirement.met_by(found[name].settings.get(requirement.setting))
-        ]
-        differences += _replica_differences(found[name], policy, server)
+        differences += differences_of(found[name], policy, settings.bootstrap_servers)
     return Inspection(topics=found, differences=tuple(differences))
+
+
+def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[Difference]:
+    """What is not as it should be with one topic. Pure.
+
+    Args:
+        server: Addresses for the mending commands.
+    """
+    return [
+        *_partition_differences(info, policy, server),
+        *(
+            _difference(info, requirement, server)
+            for requirement in policy.requirements
+            if not requirement.met_by(info.settings.get(requirement.setting))
+        ),
+        *_replica_differences(info, policy, server),
+    ]
 
 
 def _refuse_hard(inspection: Inspection) -> Inspection:

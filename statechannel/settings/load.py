@@ -46,7 +46,9 @@ def load(
     settings = _validated(file, given, origin=str(path))
     wrong = list(violations(settings))
     if wrong:
-        raise SettingsError(wrong, hint="Change one of the two; design/settings.md has both with their reasons.")
+        raise SettingsError(
+            wrong, hint="Change one of the two; design/settings.md has both with their reasons.", settings=settings
+        )
     return settings
 
 

@@ -1,0 +1,120 @@
+"""Checks of `statechannel doctor` about balancing: its topics, and policies that cannot be read or forbid something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from loaddata.settings import LoadSettings
+from shedders.cli.policy_write import book_of, topics_of
+from shedders.live.decision_topic import DecisionLags, DecisionTopics
+from shedders.live.policy_standing import Standing
+from shedders.live.settings import NAME, configured
+from statechannel.cli.connection import Connection
+from statechannel.cli.doctor.facts import Facts, WantedTopic
+from statechannel.cli.doctor.findings import Check, Finding, Severity
+from statechannel.cli.doctor.plugins import Plugin
+from statechannel.cli.live_log import now_ms
+from statechannel.errors import StateChannelError
+from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
+from statechannel.kafka.light_policy import LightLags, LoadTopics
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.settings import SettingsError
+
+
+def topics(connection: Connection) -> list[WantedTopic]:
+    """The four topics of the balancing extension, as the settings here want them."""
+    channel = connection.topics.channel
+    try:
+        settings = configured(connection.settings.extensions.get(NAME, {}))
+    except SettingsError:  # the check below says so
+        settings = configured({})
+    loads: LoadSettings = settings.load
+    retention_ms = round(loads.retention_s * 1_000)
+    lags = DecisionLags(round(settings.decisions_retention_s * 1_000), round(settings.decisions_segment_s * 1_000))
+    sets: tuple[ChannelTopics, ...] = (
+        LoadTopics(channel, light=LightLags(retention_ms, round(loads.segment_s * 1_000), retention_ms)),
+        topics_of(connection),
+        DecisionTopics(channel, decision_lags=lags),
+    )
+    return [
+        WantedTopic(name, policy, owner=NAME, optional=True) for one in sets for name, policy in one.policies.items()
+    ]
+
+
+def settings_of_balancer(facts: Facts) -> Iterator[Finding]:
+    """Settings of the extension."""
+    try:
+        configured(facts.settings.extensions.get(NAME, {}))
+    except SettingsError as error:
+        for problem in error.problems:
+            yield Finding(
+                Severity.ERROR,
+                problem.rstrip("."),
+                "A broker with these settings does not start.",
+                f"Change extensions.{NAME} where it is set; design/balancer-settings.md has all of them.",
+            )
+
+
+def policies(facts: Facts) -> Iterator[Finding]:
+    """Policies that cannot be read, and what they have switched off."""
+    if facts.connection is None:
+        return
+    try:
+        standing = book_of(facts.connection).at(now_ms())
+    except (TopicPolicyError, TopicMissingError):  # told by the check of topics
+        yield Finding(Severity.INFO, "the policies cannot be read before the topics are in order", checked=False)
+        return
+    except StateChannelError as error:
+        yield Finding(
+            Severity.ERROR,
+            f"the policies cannot be read: {error}",
+            "Brokers place and shed by what they knew.",
+            error.hint,
+        )
+        return
+    yield from policy_findings(standing)
+
+
+def policy_findings(standing: Standing) -> Iterator[Finding]:
+    """What is to be told of the policies as they stand."""
+    for why in [*standing.closed, *filter(None, [standing.overfull])]:
+        yield Finding(
+            Severity.ERROR,
+            why,
+            "What cannot be read is forbidden rather than ignored.",
+            "`statechannel policy list` shows the record; set it anew, or delete it.",
+        )
+    junk = sum(standing.junk.values())
+    if junk:
+        reasons = ", ".join(f"{reason} ({many})" for reason, many in sorted(standing.junk.items()))
+        yield Finding(
+            Severity.WARNING,
+            f"{junk} records in the topic of policies were dropped: {reasons}",
+            "Somebody writes there who should not, or by a newer version.",
+            "`statechannel policy list --output json` counts them; see who may write to the topic.",
+        )
+    if not standing.shedding_on:
+        yield Finding(
+            Severity.INFO,
+            f"no bundle is moved by itself: {standing.shedding_why}",
+            "",
+            "`statechannel override end shedding`, once that is no longer wanted.",
+        )
+    cordons = standing.policies.cordons
+    if cordons:
+        yield Finding(
+            Severity.INFO,
+            f"cordoned: {', '.join(sorted(cordons))}",
+            "They are given nothing.",
+            f"`statechannel uncordon {min(cordons)}`, once that is no longer wanted.",
+        )
+
+
+balancer = Plugin(
+    checks=(
+        Check("balancer-settings", "settings of the balancer are valid", settings_of_balancer),
+        Check("policies", "policies can be read", policies, needs=("kafka", "topics")),
+    ),
+    topics=topics,
+)
+"""For the entry point group `statechannel.doctor`."""

@@ -1,0 +1,157 @@
+"""What an operator would tell a colleague of a log: owners lost and who repaired, long gaps, cold starts. Pure folds.
+
+The registry's part of the story is in `registry_story`; both give `Incident`s, which are put together by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from statechannel.audit.story import Cause, Gap, Gaps, lost_of
+from statechannel.core import codec
+from statechannel.core.bounded import remember
+from statechannel.core.cold_start import decode_mark
+from statechannel.core.inputs import RecordRead
+from statechannel.core.keys import KeyState
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement
+
+KEPT_MAX = 200
+"""Incidents that are kept, the newest ones."""
+
+
+class Kind(StrEnum):
+    """What happened."""
+
+    OWNER_LOST = "owner-lost"
+    GAP = "gap"
+    DRAIN = "drain"
+    COLD_START = "cold-start"
+    LEADER = "leader"
+    LOST = "lost"
+    STARTED = "started"
+    LEFT = "left"
+    MODE = "mode"
+    REPAIR_PAUSED = "repair-paused"
+    SILENCE = "silence"
+
+
+class Incident(NamedTuple):
+    """One thing worth telling. `said` is a sentence; `at_ms` the log's time at which it began."""
+
+    at_ms: int
+    kind: Kind
+    said: str
+
+
+def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:
+    """The last so many, the newest first."""
+    return sorted(incidents, key=lambda one: -one.at_ms)[:wanted]
+
+
+def seconds(length_ms: float) -> str:
+    """A length of time in words."""
+    return f"{length_ms / 1_000:.1f} s" if length_ms < 120_000 else f"{length_ms / 60_000:.1f} min"  # noqa: PLR2004
+
+
+@dataclass(slots=True)
+class _Lost:
+    """A broker that was lost, and what became of its bundles."""
+
+    broker: str
+    last_heard_ms: int
+    by: dict[str, None]
+    bundles: set[KeyState]
+    newest_ms: int
+
+
+class ChannelIncidents:
+    """What a channel's log tells. Feed it an audit's observations in log order.
+
+    Args:
+        gap_over_ms: Shorter gaps in service are not told.
+    """
+
+    def __init__(self, gap_over_ms: float) -> None:
+        self._gap_over_ms = gap_over_ms
+        self._gaps = Gaps()
+        self._lost: dict[tuple[str, str | None], _Lost] = {}
+        self._long: dict[tuple[str, int, int], Gap] = {}
+        self._told: dict[tuple[int, int], Incident] = {}
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        if judgement.verdict is Verdict.CONTROL:
+            if record.key == codec.COLD_START_KEY:
+                self._cold_start(record)
+            return
+        self._gaps.observe(record, judgement)
+        change = judgement.record
+        if judgement.verdict is not Verdict.ACCEPTED or change is None or judgement.key is None:
+            return
+        lost = lost_of(change) if change.forced else None
+        if lost is not None:
+            name = (lost.broker, lost.incarnation)
+            held = self._lost.get(name)
+            if held is None:
+                held = _Lost(lost.broker, lost.last_heard_ms, {}, set(), record.timestamp_ms)
+                remember(self._lost, name, held, KEPT_MAX)
+            held.by[change.broker] = None
+            held.bundles.add(judgement.key)
+            held.newest_ms = record.timestamp_ms
+        self._note_gaps()
+
+    def _note_gaps(self) -> None:
+        for gap in self._gaps.closed:
+            if (gap.length_ms or 0) > self._gap_over_ms:
+                remember(self._long, (gap.bundle, gap.partition, gap.start_offset), gap, KEPT_MAX)
+        self._gaps.closed.clear()  # a display that stays open must not grow
+
+    def _cold_start(self, record: RecordRead) -> None:
+        mark = decode_mark(record.value)
+        if mark is None:
+            return
+        said = (
+            f"cold start: {mark.writer} took what it read of partition {record.partition}, through offset "
+            f"{mark.through}, for the truth"
+        )
+        remember(
+            self._told,
+            (record.partition, record.offset),
+            Incident(record.timestamp_ms, Kind.COLD_START, said),
+            KEPT_MAX,
+        )
+
+    def open_gaps(self) -> list[Gap]:
+        """Bundles that nobody serves just now and that had an owner; time on request is no gap."""
+        return [gap for gap in self._gaps.all() if gap.length_ms is None]
+
+    def all(self) -> list[Incident]:
+        """Everything that is kept, in no particular order."""
+        found = list(self._told.values())
+        found += [self._of_lost(lost) for lost in self._lost.values()]
+        found += [_of_gap(gap) for gap in self._long.values() if gap.cause is not Cause.OWNER_LOST]
+        return found
+
+    def _of_lost(self, lost: _Lost) -> Incident:
+        many = len(lost.bundles)
+        took = f"; the last one {seconds(lost.newest_ms - lost.last_heard_ms)} after it was last heard"
+        gaps = [
+            gap.length_ms or 0
+            for gap in self._long.values()
+            if gap.cause is Cause.OWNER_LOST and gap.before == lost.broker and gap.start_ms == lost.last_heard_ms
+        ]
+        longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
+        said = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
+        return Incident(lost.last_heard_ms, Kind.OWNER_LOST, said)
+
+
+def _bundles(many: int) -> str:
+    return "1 bundle" if many == 1 else f"{many} bundles"
+
+
+def _of_gap(gap: Gap) -> Incident:
+    return Incident(gap.start_ms, Kind.GAP, f"nobody served {gap.bundle} for {seconds(gap.length_ms or 0)}: {gap.why}")

@@ -1,0 +1,77 @@
+"""When the records of a log were written, in bounded memory: for the age of debts, of states between owners, of a lag."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+from statechannel.core.inputs import RecordRead
+from statechannel.core.view import Judgement
+
+KEPT_MAX = 50_000
+
+
+class _Column:
+    """Offsets and their times, in order."""
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.times = array("q")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def move(self, many: int, to: _Column, stride: int) -> None:
+        """Hand the oldest ones on, one out of `stride`."""
+        to.offsets.extend(self.offsets[:many:stride])
+        to.times.extend(self.times[:many:stride])
+        del self.offsets[:many], self.times[:many]
+
+    def of(self, offset: int) -> int | None:
+        index = bisect_right(self.offsets, offset) - 1
+        return self.times[index] if index >= 0 else None
+
+
+class _Partition:
+    def __init__(self) -> None:
+        self.recent, self.old, self.stride = _Column(), _Column(), 1
+
+
+class LogTimes:
+    """Log times of the judged records: of the newest `kept_max` (or half as many) all, of those before them a sample.
+
+    So the age of what is young is exact, and that of what is old off by less than one part in a few ten thousand of the log.
+    """
+
+    def __init__(self, kept_max: int = KEPT_MAX) -> None:
+        self._kept_max = kept_max
+        self._of: dict[int, _Partition] = {}
+
+    def observe(self, record: RecordRead, _: Judgement) -> None:
+        """Take in one record."""
+        self.note(record.partition, record.offset, record.timestamp_ms)
+
+    def note(self, partition: int, offset: int, timestamp_ms: int) -> None:
+        """Take in one record by its place and time; offsets of a partition come in order."""
+        held = self._of.setdefault(partition, _Partition())
+        held.recent.offsets.append(offset)
+        held.recent.times.append(timestamp_ms)
+        if len(held.recent) <= self._kept_max:
+            return
+        held.recent.move(self._kept_max // 2, held.old, held.stride)
+        if len(held.old) > self._kept_max:
+            thinned = _Column()
+            held.old.move(len(held.old), thinned, 2)
+            held.old, held.stride = thinned, held.stride * 2
+
+    def of(self, partition: int, offset: int) -> int | None:
+        """Time of a record, or of the one kept next before it; None where none was judged so early."""
+        held = self._of.get(partition)
+        if held is None:
+            return None
+        found = held.recent.of(offset)
+        return held.old.of(offset) if found is None else found
+
+    def forget(self, partition: int) -> None:
+        """The partition is read anew."""
+        self._of.pop(partition, None)

@@ -1,0 +1,129 @@
+"""Checks of this machine: settings, Java, the embedded Kafka and its disk, the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statechannel.cli.doctor.facts import Facts
+from statechannel.cli.doctor.findings import Check, Finding, Severity
+from statechannel.cli.output import duration
+from statechannel.embedded import BrokerState
+from statechannel.settings.relations import RELATIONS
+
+MIB = 1024 * 1024
+CLOCK_WARNING_MS = 1_000
+"""Ages of seconds are looked at: an error of a second shows."""
+_LITTLE_FREE = 0.05
+_FREE_TIMES = 10
+
+
+def settings(facts: Facts) -> Iterator[Finding]:
+    """Settings that are refused, or contradict each other."""
+    for problem in facts.problems:
+        yield Finding(
+            Severity.CRITICAL,
+            problem.rstrip("."),
+            "No broker starts with these settings."
+            + ("" if facts.settings_known else " No Kafka can be asked before they are mended."),
+            "Change it where it is set (`--set`, STATECHANNEL_ variables, `--config`); design/settings.md has all settings.",
+        )
+    if not facts.problems:
+        yield Finding(Severity.OK, f"settings are valid, and the {len(RELATIONS)} rules between them hold")
+
+
+def java(facts: Facts) -> Iterator[Finding]:
+    """Java, which the embedded Kafka and the Spark jobs need."""
+    failed = facts.failed.get("java")
+    if failed is not None:
+        used = facts.embedded is not None and facts.embedded.used
+        yield Finding(
+            Severity.ERROR if used else Severity.INFO,
+            failed.what,
+            "The embedded Kafka cannot be started again."
+            if used
+            else "Only the embedded Kafka and Spark jobs need it.",
+            failed.hint if used else "",
+        )
+    elif facts.java is not None:
+        yield Finding(Severity.OK, f"Java {facts.java.major} at {facts.java.executable}")
+
+
+def embedded(facts: Facts) -> Iterator[Finding]:
+    """The embedded Kafka of this machine: whether it runs, and its disk."""
+    kafka = facts.embedded
+    if kafka is None or not (kafka.used or kafka.exists):
+        yield Finding(Severity.OK, "there is no embedded Kafka on this machine")
+        return
+    if kafka.state is BrokerState.CRASHED:
+        yield Finding(
+            Severity.CRITICAL if kafka.used else Severity.INFO,
+            f"the embedded Kafka of {kafka.folder} ended without an orderly stop",
+            "Nothing is read or written without it." if kafka.used else "It is not the Kafka of this channel.",
+            f"Read the end of {kafka.log}, then `statechannel kafka up`." if kafka.used else "",
+        )
+    elif kafka.state is not BrokerState.RUNNING and kafka.used:
+        yield Finding(
+            Severity.CRITICAL,
+            f"the embedded Kafka of {kafka.folder} is {kafka.state}",
+            "Nothing is read or written without it.",
+            "`statechannel kafka up`" if kafka.state is BrokerState.STOPPED else "Wait; `statechannel kafka status`.",
+        )
+    yield from _disk(facts)
+
+
+def _disk(facts: Facts) -> Iterator[Finding]:
+    kafka = facts.embedded
+    if kafka is None:
+        return
+    share = kafka.free_bytes / kafka.total_bytes if kafka.total_bytes else 0.0
+    what = (
+        f"{kafka.free_bytes // MIB:,} MiB are free ({share:.0%}) on the disk of {kafka.folder}, "
+        f"whose data takes {kafka.data_bytes // MIB:,} MiB"
+    )
+    if kafka.free_bytes < kafka.least_free_bytes:
+        severity = Severity.CRITICAL if kafka.used else Severity.WARNING
+    elif kafka.free_bytes < _FREE_TIMES * kafka.least_free_bytes:
+        severity = Severity.ERROR if kafka.used else Severity.INFO
+    elif share < _LITTLE_FREE:
+        severity = Severity.WARNING if kafka.used else Severity.INFO
+    else:
+        yield Finding(Severity.OK, what)
+        return
+    yield Finding(
+        severity,
+        what,
+        f"On a full disk Kafka stops, and below {kafka.least_free_bytes // MIB} MiB it is not started.",
+        "Make room on that disk. Never delete files within the folder while it runs.",
+    )
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    """This machine's clock beside Kafka's."""
+    ahead_ms = facts.clock.ahead_ms
+    if ahead_ms is None:
+        newest_ms = facts.clock.newest_ahead_ms
+        if newest_ms is not None and newest_ms < -CLOCK_WARNING_MS:
+            ahead_ms = newest_ms
+        else:
+            yield Finding(Severity.INFO, "our clock cannot be compared with Kafka's: no heartbeat came meanwhile")
+            return
+    apart = f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} Kafka's"
+    if abs(ahead_ms) < CLOCK_WARNING_MS:
+        yield Finding(Severity.OK, f"this machine's clock is {apart}, with the way of a record in it")
+        return
+    much = abs(ahead_ms) >= facts.settings.membership.expiry_s * 1_000
+    yield Finding(
+        Severity.ERROR if much else Severity.WARNING,
+        f"this machine's clock is {apart}",
+        "Brokers are not harmed: they go by the log's time and by clocks of their own that nobody sets. But ages that "
+        "commands show here, `--since` and `--as-of` with times, and the ends of overrides are off by that much.",
+        "Set the clock of this machine or of the Kafka brokers by NTP (`chronyc tracking`, `timedatectl`).",
+    )
+
+
+CHECKS = (
+    Check("settings", "settings and the rules between them", settings),
+    Check("java", "Java", java),
+    Check("embedded-kafka", "the embedded Kafka and its disk", embedded, needs=("embedded",)),
+    Check("clock", "this machine's clock beside Kafka's", clock, needs=("kafka", "registry")),
+)

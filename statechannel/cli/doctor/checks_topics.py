@@ -1,0 +1,125 @@
+"""Checks of the topics: there, as they have to be, replicated, led."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from statechannel.cli.doctor.facts import Facts, WantedTopic
+from statechannel.cli.doctor.findings import Check, Finding, Severity
+from statechannel.core.inputs import Topic
+from statechannel.kafka.topic_policy import LEADER
+from statechannel.kafka.topics import Difference, differences_of
+
+WHY: dict[str, str] = {
+    "cleanup.policy": "Records that are the only ones of their key may be deleted, or nothing is ever cleaned.",
+    "message.timestamp.type": "With the producers' time a slow clock voids the compaction lag, on which late joins rest.",
+    "min.compaction.lag.ms": "Records are cleaned before debts are paid and joins have ended: late joiners may be wrong.",
+    "max.compaction.lag.ms": "A quiet topic is cleaned late, and joins read more.",
+    "segment.ms": "Only closed segments are cleaned.",
+    "delete.retention.ms": "A reader that was away may miss what a null has taken away.",
+    "retention.ms": "Records are gone before everybody who needs them has read them.",
+    "unclean.leader.election.enable": "A replica that lacks acknowledged records may become leader: they are lost.",
+    "max.message.bytes": "Records of a size that the format allows are refused.",
+    "min.insync.replicas": "With too few acknowledged records may be lost; with as many as there are replicas one that is "
+    "away stops all writing.",
+    "min.cleanable.dirty.ratio": "The cleaner comes later, and joins read more.",
+    "segment.bytes": "Segments are closed, and so cleaned, later.",
+    "partitions": "Order, and the election of one leader, rest on it.",
+}
+
+
+def settings(facts: Facts) -> Iterator[Finding]:
+    """Each topic's settings beside what they have to be."""
+    well = 0
+    for wanted in facts.wanted:
+        info = facts.found.get(wanted.name)
+        if info is None:
+            yield _missing(wanted)
+            continue
+        differences = differences_of(info, wanted.policy, facts.address or "HOST:PORT")
+        well += not differences
+        for difference in differences:
+            yield _different(wanted, difference)
+    if well:
+        yield Finding(Severity.OK, f"{well} of {len(facts.wanted)} topics are as they have to be")
+
+
+def _missing(wanted: WantedTopic) -> Finding:
+    if wanted.optional:
+        return Finding(Severity.INFO, f"there is no topic {wanted.name} ({wanted.owner}): nothing has needed it yet")
+    return Finding(
+        Severity.CRITICAL,
+        f"the topic {wanted.name} does not exist",
+        "Brokers do not start without it, and those that run stop.",
+        "`statechannel init`; if it was deleted, restore it from an export first.",
+    )
+
+
+def _different(wanted: WantedTopic, found: Difference) -> Finding:
+    rests = wanted.policy.role in (Topic.CHANNEL, LEADER)
+    hard = Severity.CRITICAL if rests else Severity.ERROR
+    return Finding(
+        hard if found.hard else Severity.WARNING,
+        f"{found.topic}: {found.setting} is {found.found}, wanted {found.wanted}",
+        WHY.get(found.setting, "The protocol rests on it.")
+        + (" Brokers refuse to start on it." if found.hard and not wanted.optional else ""),
+        found.command,
+    )
+
+
+def replicas(facts: Facts) -> Iterator[Finding]:
+    """Leaders and replicas of every partition."""
+    single: list[str] = []
+    partitions = 0
+    for wanted in facts.wanted:
+        info = facts.found.get(wanted.name)
+        for place in facts.places.get(wanted.name, ()):
+            partitions += 1
+            name = f"{wanted.name}-{place.partition}"
+            required = int(info.settings.get("min.insync.replicas", "1")) if info is not None else 1
+            away = sorted(set(place.replicas) - set(place.in_sync))
+            if place.leader is None:
+                yield Finding(
+                    Severity.CRITICAL,
+                    f"partition {name} has no leader; its replicas are on Kafka brokers {_these(place.replicas)}",
+                    "It can be neither read nor written.",
+                    f"Bring Kafka broker {_these(place.in_sync or place.replicas)} back.",
+                )
+            elif len(place.in_sync) < required <= len(place.replicas):  # with more `topics` says so
+                yield Finding(
+                    Severity.CRITICAL,
+                    f"partition {name} has {len(place.in_sync)} replicas in sync, and min.insync.replicas is {required}",
+                    "Everything that is written to it is refused.",
+                    f"Bring Kafka broker {_these(away)} back.",
+                )
+            elif away:
+                yield Finding(
+                    Severity.WARNING,
+                    f"partition {name} is under-replicated: Kafka broker {_these(away)} is behind or away",
+                    "One loss less can be borne. A replica that is away for longer than delete.retention.ms may bring back "
+                    "what was deleted.",
+                    f"Bring Kafka broker {_these(away)} back, or see why it lags.",
+                )
+            if len(place.replicas) == 1 and place.leader is not None:
+                single.append(wanted.name)
+    nodes = 0 if facts.cluster is None else len(facts.cluster.nodes)
+    if single:
+        names = ", ".join(dict.fromkeys(single))
+        yield Finding(
+            Severity.WARNING if nodes > 1 else Severity.INFO,
+            f"of {nodes} Kafka brokers only one holds {names}" if nodes > 1 else "one Kafka broker holds everything",
+            "If its disk is lost, so is the channel.",
+            "Raise the number of replicas to 3 (kafka-reassign-partitions.sh)." if nodes > 1 else "",
+        )
+    elif partitions:
+        yield Finding(Severity.OK, f"all {partitions} partitions have leaders and replicas")
+
+
+def _these(nodes: tuple[int, ...] | list[int]) -> str:
+    return " and ".join(str(node) for node in nodes) or "?"
+
+
+CHECKS = (
+    Check("topics", "the topics' settings", settings, needs=("kafka", "topics")),
+    Check("replicas", "partitions' leaders and replicas", replicas, needs=("kafka", "topics")),
+)

@@ -1,0 +1,151 @@
+"""`statechannel doctor`: what is wrong, how bad it is, what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from statechannel.cli.connection import Connection, connection_of, settings_of
+from statechannel.cli.doctor import checks_channel, checks_here, checks_kafka, checks_topics
+from statechannel.cli.doctor.facts import Facts, Failed
+from statechannel.cli.doctor.findings import Check, Finding, Severity, examine, exit_code, finding_fields
+from statechannel.cli.doctor.gather import facts_here, facts_of_kafka
+from statechannel.cli.doctor.plugins import plugins
+from statechannel.cli.options import (
+    BootstrapServers,
+    Channel,
+    ClientProperties,
+    Config,
+    Connect,
+    OutputAs,
+    SettingFlags,
+    reaching,
+)
+from statechannel.cli.output import Output, cell, print_json, stdout
+from statechannel.errors import StateChannelError
+from statechannel.settings import Settings, SettingsError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+CHECKS: tuple[Check, ...] = (
+    *checks_here.CHECKS,
+    *checks_kafka.CHECKS,
+    *checks_topics.CHECKS,
+    *checks_channel.CHECKS,
+)
+"""Ours, in the order in which they are told; those of plug-ins come behind them."""
+
+_TIMEOUT_S = 5.0
+
+
+@app.command()
+@reaching
+def doctor(
+    _connect: Connect,
+    bootstrap_servers: BootstrapServers = None,
+    channel: Channel = None,
+    config: Config = None,
+    properties: ClientProperties = None,
+    flags: SettingFlags = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0.5, max=600, help="Longest wait for an answer of Kafka."),
+    ] = _TIMEOUT_S,
+    no_log: Annotated[bool, typer.Option("--no-log", help="Do not read the channel's log, which may be long.")] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Look for all that is wrong with the channel, Kafka and this machine; changes nothing."""
+    wanted = [*(flags or ()), f"kafka.command_timeout_s={timeout_s}"]
+    facts, others = learn(
+        lambda: settings_of(bootstrap_servers, channel, config, properties, wanted), read_log=not no_log
+    )
+    found = examine((*CHECKS, *others), facts)
+    code = exit_code(found)
+    if output is Output.JSON:
+        print_json(_document(facts, found, code))
+    else:
+        _show(found)
+    if code:
+        raise typer.Exit(code)
+
+
+def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[Facts, list[Check]]:
+    """All facts that can be had, and the checks of plug-ins.
+
+    Args:
+        read: Puts the settings together; may raise what they are refused for.
+    """
+    installed = list(plugins())
+    checks = [check for _, plugin in installed for check in plugin.checks]
+    known: Settings | None
+    problems: list[str] = []
+    away: Failed | None = None
+    connection: Connection | None = None
+    try:
+        known = read()
+    except SettingsError as error:
+        known, problems = error.settings, error.problems
+    except StateChannelError as error:  # an option that is none, a file that cannot be read
+        known, problems = None, [str(error)]
+    settings = known or Settings.model_construct()
+    if known is None:
+        away = Failed("no Kafka is asked, as the settings cannot be read", "Mend the settings first.", told=True)
+    else:
+        try:
+            connection = connection_of(settings)
+            settings = connection.settings
+        except StateChannelError as error:  # no address and no embedded Kafka that runs, or a property that is refused
+            away = Failed(str(error).rstrip("."), error.hint, told=True)
+    facts = facts_here(settings, connection, problems=problems, settings_known=known is not None, away=away)
+    if connection is None:
+        return facts, checks
+    others = [topic for _, plugin in installed for topic in plugin.topics(connection)]
+    return facts_of_kafka(facts, connection, others, read_log=read_log), checks
+
+
+def _document(facts: Facts, found: Sequence[Finding], code: int) -> dict[str, Any]:
+    count = Counter(one.severity for one in found)
+    return {
+        "bootstrap_servers": facts.address,
+        "channel": None if facts.connection is None else facts.connection.topics.channel,
+        "worst": max((one.severity for one in found), key=lambda one: one.rank, default=Severity.OK).value,
+        "exit_code": int(code),
+        "counts": {severity.value: count[severity] for severity in Severity},
+        "findings": [finding_fields(one) for one in found],
+    }
+
+
+_STYLES = {Severity.CRITICAL: "bold red", Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+def _show(found: Sequence[Finding]) -> None:
+    console = stdout()
+    unlooked: dict[str, list[str]] = {}
+    for one in found:
+        if not one.checked:
+            unlooked.setdefault(one.what, []).append(one.check)
+            continue
+        line = Text(f"{one.severity.value:<9}", style=_STYLES.get(one.severity, ""))
+        line.append(f"{_line(one.check)}: ", style="bold")
+        line.append(_line(one.what), style="default")
+        console.print(line)
+        for words in filter(None, (one.why, one.todo and f"-> {one.todo}")):
+            console.print(Text(f"{'':9}{_line(words)}"))
+    for what, checks in unlooked.items():
+        console.print(Text(f"not looked at: {', '.join(checks)} ({_line(what)})"))
+    console.print(Text(_summary(found), style="bold"))
+
+
+def _line(words: str) -> str:
+    """In one line, whoever wrote it."""
+    return cell(" ".join(words.split()))
+
+
+def _summary(found: Sequence[Finding]) -> str:
+    count = Counter(one.severity for one in found)
+    bad = [f"{count[one]} {one.value}" for one in reversed(Severity) if count[one] and one.rank > Severity.INFO.rank]
+    return ", ".join(bad) if bad else "nothing is wrong"

@@ -1,0 +1,221 @@
+"""Learns the facts, as far as that goes: what cannot be learned is named, and the rest is learned all the same.
+
+Every question to Kafka is bounded. Where the first one is not answered, no other one is asked.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from statechannel.audit.registry_story import RegistryStory
+from statechannel.cli.channel_view import read_channel
+from statechannel.cli.connection import Connection, embedded_folder
+from statechannel.cli.doctor.facts import ClockFacts, EmbeddedFacts, Facts, Failed, JavaFacts, WantedTopic
+from statechannel.cli.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.live_log import now_ms, open_tail
+from statechannel.cli.log_clock import LogClock
+from statechannel.cli.output import waiting
+from statechannel.cli.registry import Registry, RegistryFold
+from statechannel.cli.remarks import Remarks
+from statechannel.cli.status_figures import Told, figures, leadership
+from statechannel.core.inputs import Topic
+from statechannel.embedded import KAFKA_VERSION, status
+from statechannel.embedded.java import find_java
+from statechannel.errors import StateChannelError
+from statechannel.kafka.cluster import ClusterAdmin, client_versions
+from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.from_settings import names_servers
+from statechannel.kafka.tail import PartitionTail
+from statechannel.settings import Settings
+
+_NODES_MAX = 100
+_HEARTBEATS = 3
+T = TypeVar("T")
+
+
+def facts_here(
+    settings: Settings,
+    connection: Connection | None,
+    *,
+    problems: Sequence[str],
+    settings_known: bool,
+    away: Failed | None,
+) -> Facts:
+    """What can be learned without Kafka.
+
+    Args:
+        connection: None where no Kafka is named, or it cannot be reached by what is given; then `away` says so.
+        problems: Settings that are refused. `settings_known`: False: `settings` are the defaults instead.
+    """
+    failed: dict[str, Failed] = {} if away is None else {"kafka": away}
+    java = _try(failed, "java", _java, told=True)
+    versions = client_versions() | {"embedded Kafka": KAFKA_VERSION}
+    address = None if connection is None else connection.client.bootstrap_servers
+    by_default = settings_known and not names_servers(settings)
+    embedded = _try(failed, "embedded", lambda: _embedded(settings, address, by_default=by_default))
+    return Facts(
+        settings,
+        settings_known=settings_known,
+        problems=tuple(problems),
+        address=address,
+        versions={name: told for name, told in versions.items() if name != "embedded Kafka" or _used(embedded)},
+        java=java,
+        embedded=embedded,
+        failed=failed,
+        connection=connection,
+    )
+
+
+def _used(embedded: EmbeddedFacts | None) -> bool:
+    return embedded is not None and embedded.used
+
+
+def facts_of_kafka(facts: Facts, connection: Connection, others: Sequence[WantedTopic], *, read_log: bool) -> Facts:
+    """The same with all that Kafka tells.
+
+    Args:
+        others: Topics of plug-ins.
+        read_log: Also read the channel's log, which may take long.
+    """
+    failed = dict(facts.failed)
+    admin = ClusterAdmin(connection.client, timeout_s=connection.timeout_s)
+
+    def first() -> Any:
+        with told_if_slow(connection):
+            return admin.cluster()
+
+    cluster = _try(failed, "kafka", first, told=True)
+    if cluster is None:
+        return replace(facts, failed=failed)
+    wanted = [WantedTopic(name, policy) for name, policy in connection.topics.policies.items()] + list(others)
+    names = [one.name for one in wanted]
+    nodes = _try(
+        failed, "nodes", lambda: {one.node: admin.node_settings(one.node) for one in cluster.nodes[:_NODES_MAX]}
+    )
+    found = _try(failed, "topics", lambda: admin.describe(names))
+    places = _try(failed, "topics", lambda: admin.places(names))
+    story = RegistryStory(connection.settings.membership.expiry_s)
+    heard = _try(failed, "registry", lambda: _registry(connection, story))
+    registry, clock = heard if heard is not None else (None, ClockFacts())
+    standing: dict[str, Any] = {} if registry is None else leadership(registry, story, registry.read_at_ms)
+    keys = 0
+    if not read_log:
+        failed["log"] = Failed("the log was not to be read (--no-log)", told=True)
+    elif registry is not None:
+        judged = _try(failed, "log", lambda: _standing(connection, registry, story))
+        standing, keys = judged if judged is not None else (standing, 0)
+    else:
+        failed["log"] = failed["registry"]._replace(told=True)
+    return replace(
+        facts,
+        cluster=cluster,
+        nodes=nodes or {},
+        wanted=wanted,
+        found=found or {},
+        places=places or {},
+        clock=clock,
+        registry=registry,
+        story=story,
+        standing=standing,
+        keys=keys,
+        failed=failed,
+    )
+
+
+def _try(failed: dict[str, Failed], name: str, learn: Callable[[], T], *, told: bool = False) -> T | None:
+    """What could be learned; else why not is noted.
+
+    Args:
+        told: A check of its own tells of it.
+    """
+    try:
+        return learn()
+    except StateChannelError as error:
+        # A topic that is missing is told by the check of topics.
+        failed[name] = Failed(str(error).rstrip("."), error.hint, told or isinstance(error, TopicMissingError))
+    except OSError as error:
+        failed[name] = Failed(f"{error.filename or name}: {error.strerror}", told=told)
+    return None
+
+
+def _java() -> JavaFacts:
+    found = find_java()
+    return JavaFacts(str(found.executable), found.major)
+
+
+def _embedded(settings: Settings, address: str | None, *, by_default: bool) -> EmbeddedFacts:
+    folder = embedded_folder(settings).resolve()
+    found = status(folder)
+    place = next(one for one in (folder, *folder.parents) if one.exists())
+    disk = shutil.disk_usage(place)
+    return EmbeddedFacts(
+        state=found.state,
+        folder=folder,
+        log=found.log_path,
+        address=found.bootstrap_servers,
+        used=by_default if address is None else address == found.bootstrap_servers,
+        exists=folder.exists(),
+        free_bytes=disk.free,
+        total_bytes=disk.total,
+        data_bytes=_size_bytes(folder),
+        least_free_bytes=settings.embedded.min_free_mib * 1024 * 1024,
+    )
+
+
+def _size_bytes(folder: Path) -> int:
+    """What the files take on the disk: Kafka makes some far longer than what is in them."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_blocks * 512
+        except OSError:  # gone meanwhile, or not for us to see
+            continue
+    return total
+
+
+def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, ClockFacts]:
+    """All that the registry has; then some heartbeats as they come, which tell Kafka's time."""
+    membership = connection.settings.membership
+    clock = LogClock()
+    fold = RegistryFold(membership.expiry_s, observe=story.observe, clock=clock.now_ms)
+    with open_tail(connection, Topic.REGISTRY, 0) as tail:
+        span = tail.span()
+        fold.take(tail.records(span))
+        newest_ms = now_ms() - story.newest_ms if story.newest_ms else None
+        if fold.silent:
+            _listen(tail, span.end, fold, clock, 2 * membership.interval_s)
+        return fold.registry(), ClockFacts(clock.ahead_ms, newest_ms)
+
+
+def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock, at_most_s: float) -> None:
+    ends_s = time.monotonic() + at_most_s
+    heard: list[int] = []
+    quiet = False
+    with waiting("listening for heartbeats", at_most_s) as told:
+        for batch in tail.follow(start, stop=lambda: len(heard) >= _HEARTBEATS or time.monotonic() > ends_s):
+            told("")
+            fold.take(batch)
+            if batch and quiet:  # what had come before it was waited for says nothing about now
+                clock.heard(batch[-1].timestamp_ms)
+                heard.append(batch[-1].offset)
+            quiet = quiet or not batch
+
+
+def _standing(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int]:
+    told = Told(story)
+    with naming_address(connection):
+        views = read_channel(connection, told.observers())
+    found = figures(
+        views,
+        registry,
+        told,
+        Remarks(),
+        channel=connection.topics.channel,
+        bootstrap_servers=connection.client.bootstrap_servers,
+    )
+    return found, sum(len(part.view.keys) for part in views.parts)

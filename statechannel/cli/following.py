@@ -1,0 +1,88 @@
+"""Reads the channel's partitions to their ends as a joining broker does, and then follows them: each record once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+
+from statechannel.cli.connection import Connection
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.core.inputs import RecordRead
+from statechannel.core.replica import Phase, Replica
+from statechannel.core.view import Judgement
+from statechannel.kafka.tail import PartitionTail
+
+
+class FollowedPartition:
+    """One partition.
+
+    Attributes:
+        replica: What was read, and how far it may be believed.
+        tail: Its reader.
+        opened: How often it was read from its beginning.
+    """
+
+    def __init__(self, connection: Connection, tail: PartitionTail, partition: int, partitions: int) -> None:
+        self.tail = tail
+        self.partition = partition
+        self.opened = 0
+        self.replica = Replica(
+            partition,
+            partitions,
+            compaction_lag_s=connection.settings.channel.min_compaction_lag_ms / 1_000,
+            kept_records_max=connection.settings.limits.kept_records_max,
+        )
+        self._batches: Iterator[list[RecordRead]] | None = None
+
+    @property
+    def following(self) -> bool:
+        """The end as of the start was reached: what comes now has just been written."""
+        return self._batches is not None
+
+    def wait(self) -> list[RecordRead]:
+        """The next batch; waits for a moment where nothing comes. May be called in a thread of its own."""
+        return [] if self._batches is None else next(self._batches)
+
+    def read(self, records: list[RecordRead]) -> Iterator[tuple[RecordRead, Judgement]]:
+        """Take a batch in; what was judged strictly."""
+        for record in records:
+            judgement = self.replica.read(time.monotonic(), record)
+            if judgement is not None:
+                yield record, judgement
+        if self.replica.phase is Phase.START_OVER:
+            self._batches = None
+
+    def open(self) -> Iterator[tuple[RecordRead, Judgement]]:
+        """Read the partition from its beginning to its end as of now; what was judged strictly."""
+        self.opened += 1
+        span = self.tail.span()
+        replica = self.replica
+        replica.opened(time.monotonic(), span.low, span.end)
+        for record in self.tail.records(span):
+            judgement = replica.read(time.monotonic(), record)
+            if judgement is not None:
+                yield record, judgement
+            if replica.phase is Phase.START_OVER:
+                return
+        replica.reached(time.monotonic(), span.end)
+        self._batches = self.tail.follow(span.end)
+
+    def refuse_broken(self) -> None:
+        """Raise where there is nothing to be followed any more.
+
+        Raises:
+            CommandError: The topic was re-created or cut short.
+        """
+        if self.replica.phase is Phase.BROKEN:
+            raise CommandError(
+                f"partition {self.partition}: {self.replica.why}",
+                hint="The topic was re-created or cut short; start again.",
+                code=ExitCode.TOPIC_BROKEN,
+            )
+
+    def close(self) -> None:
+        """End the reading."""
+        batches, self._batches = self._batches, None
+        if isinstance(batches, Generator):
+            batches.close()

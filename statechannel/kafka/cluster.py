@@ -1,0 +1,112 @@
+"""What a Kafka cluster says of itself: its nodes, their settings, where each partition lies. Only looks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+
+import confluent_kafka
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+
+from statechannel.kafka.topics import TopicAdmin
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaNode:
+    """One broker of the Kafka cluster."""
+
+    node: int
+    address: str
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCluster:
+    """The Kafka cluster.
+
+    Attributes:
+        controller: Id of the node that controls it, or that speaks for the controller (KRaft); None: there is none.
+        nodes: Those that are up, by id.
+    """
+
+    cluster_id: str
+    controller: int | None
+    nodes: tuple[KafkaNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlace:
+    """Where one partition lies.
+
+    Attributes:
+        leader: None: it has no leader, and can be neither read nor written.
+        in_sync: Replicas that are in sync with the leader.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+def client_versions() -> dict[str, str]:
+    """Versions of the client library and of what it wraps."""
+    return {"confluent-kafka": metadata.version("confluent-kafka"), "librdkafka": confluent_kafka.libversion()[0]}
+
+
+class ClusterAdmin(TopicAdmin):
+    """Questions about the cluster; bounds and errors as `TopicAdmin`'s."""
+
+    def cluster(self) -> KafkaCluster:
+        """Its id, its controller, its nodes."""
+        found = self._patiently(
+            lambda left_s: self._wait(
+                self._admin.describe_cluster(request_timeout=left_s), "asking the cluster about itself"
+            )
+        )
+        nodes = (KafkaNode(one.id, f"{one.host}:{one.port}", one.rack) for one in found.nodes)
+        controller = found.controller
+        return KafkaCluster(
+            found.cluster_id,
+            None if controller is None or controller.id < 0 else controller.id,
+            tuple(sorted(nodes, key=lambda one: one.node)),
+        )
+
+    def node_settings(self, node: int) -> Mapping[str, str]:
+        """Settings in force of one Kafka broker; those that are secret are left out."""
+        resource = ConfigResource(ResourceType.BROKER, str(node))
+
+        def ask(left_s: float) -> Mapping[str, str]:
+            (future,) = self._admin.describe_configs([resource], request_timeout=left_s).values()
+            entries = self._wait(future, f"reading the settings of Kafka broker {node}")
+            return {name: entry.value for name, entry in entries.items() if entry.value and not entry.is_sensitive}
+
+        return self._patiently(ask)
+
+    def places(self, names: Collection[str]) -> dict[str, tuple[PartitionPlace, ...]]:
+        """Where the partitions of those topics lie that exist."""
+        return {
+            name: tuple(
+                PartitionPlace(
+                    one.id,
+                    None if one.leader is None or one.leader.id < 0 else one.leader.id,  # type: ignore[redundant-expr]
+                    tuple(sorted(node.id for node in one.replicas)),
+                    tuple(sorted(node.id for node in one.isr)),
+                )
+                for one in description.partitions
+            )
+            for name, description in self._descriptions(names).items()
+            if description is not None
+        }
+
+
+def server_version(settings: Mapping[str, str]) -> str:
+    """The version of a Kafka broker as far as its settings betray it: the protocol knows no question for it."""
+    told = settings.get("inter.broker.protocol.version")
+    if told is not None:
+        return f"speaks protocol {told} with its like"
+    if "group.coordinator.rebalance.protocols" in settings or "share.coordinator.append.linger.ms" in settings:
+        return "4.0 or newer"
+    return "unknown"

@@ -1,0 +1,457 @@
+"""Each check of `statechannel doctor` as a table: facts in, findings out."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shedders.cli.doctor import policy_findings
+from shedders.live.policy_standing import Standing
+from statechannel.cli.doctor import command, plugins
+from statechannel.cli.doctor.command import CHECKS
+from statechannel.cli.doctor.facts import ClockFacts, Facts, Failed, WantedTopic
+from statechannel.cli.doctor.findings import Check, Finding, Severity, examine, exit_code
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.embedded import BrokerState
+from statechannel.kafka.cluster import PartitionPlace, server_version
+from tests.cli.test_live import documented
+from tests.support.doctor_facts import (
+    STANDING,
+    healthy,
+    heartbeat,
+    registry,
+    with_embedded,
+    with_nodes,
+    with_place,
+    with_standing,
+    with_topic,
+)
+
+CHANNEL = "bundle-state"
+IN_FLIGHT = {"bundle": "t/n/0x0_0x1", "state": "Releasing", "from": "b1", "to": "b2", "operation": None}
+DEBT = {"key": "t/n", "partition": 0, "since_offset": 3}
+HOUR = 3_600_000
+
+
+def debts(age_ms: int | None) -> Facts:
+    return with_standing(healthy(), debts=[DEBT | {"age_ms": age_ms}], oldest_debt_ms=age_ms)
+
+
+def in_flight(age_ms: int) -> Facts:
+    return with_standing(healthy(), in_flight=[IN_FLIGHT | {"age_ms": age_ms}])
+
+
+def lagging(lag_ms: int) -> Facts:
+    return with_standing(healthy(), brokers=[{"broker": "b2", "lag_records": 9, "lag_ms": lag_ms}])
+
+
+def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **standing: Any) -> Facts:
+    return replace(with_standing(healthy(), **standing), **registry(*beats, now_s=now_s))
+
+
+def failing(name: str, what: str, told: bool = False) -> Facts:
+    return replace(healthy(), failed={name: Failed(what, "do this", told)})
+
+
+ILL: list[tuple[str, Facts, str, Severity, str]] = [
+    # --- here
+    ("problem", replace(healthy(), problems=["a < b must hold."]), "settings", Severity.CRITICAL, "a < b must hold"),
+    ("no java", failing("java", "no Java", told=True), "java", Severity.INFO, "no Java"),
+    (
+        "no java for the embedded",
+        with_embedded(failing("java", "no Java", told=True)),
+        "java",
+        Severity.ERROR,
+        "no Java",
+    ),
+    ("crashed", with_embedded(healthy(), state=BrokerState.CRASHED), "embedded-kafka", Severity.CRITICAL, "orderly"),
+    ("stopped", with_embedded(healthy(), state=BrokerState.STOPPED), "embedded-kafka", Severity.CRITICAL, "stopped"),
+    ("disk full", with_embedded(healthy(), free_bytes=1 << 20), "embedded-kafka", Severity.CRITICAL, "1 MiB are free"),
+    ("disk fills", with_embedded(healthy(), free_bytes=100 << 20), "embedded-kafka", Severity.ERROR, "100 MiB"),
+    ("disk 4 %", with_embedded(healthy(), free_bytes=4 << 30), "embedded-kafka", Severity.WARNING, "(4%)"),
+    ("ahead", replace(healthy(), clock=ClockFacts(2_500)), "clock", Severity.WARNING, "2.50 s ahead of Kafka's"),
+    ("far behind", replace(healthy(), clock=ClockFacts(-300_000)), "clock", Severity.ERROR, "5.0 min behind"),
+    ("from the future", replace(healthy(), clock=ClockFacts(None, -90_000)), "clock", Severity.ERROR, "behind Kafka's"),
+    ("no heartbeat", replace(healthy(), clock=ClockFacts(None, 9_000)), "clock", Severity.INFO, "cannot be compared"),
+    # --- Kafka
+    ("away", failing("kafka", "no answer", told=True), "kafka", Severity.CRITICAL, "no answer"),
+    (
+        "no controller",
+        replace(healthy(), cluster=replace(healthy().cluster, controller=None)),
+        "kafka",
+        Severity.ERROR,
+        "no controller",
+    ),
+    (
+        "half upgraded",
+        replace(healthy(), nodes={1: {}, 2: healthy().nodes[1]}),
+        "versions",
+        Severity.WARNING,
+        "not of one version",
+    ),
+    (
+        "session too short",
+        with_nodes(healthy(), group_min_session_timeout_ms="9000"),
+        "kafka-settings",
+        Severity.ERROR,
+        "kafka.session_timeout_ms = 6000 lies outside of what Kafka broker 1 allows (9000 to 1800000)",
+    ),
+    ("no cleaner", with_nodes(healthy(), log_cleaner_enable="false"), "kafka-settings", Severity.ERROR, "cleaner"),
+    (
+        "topics by themselves",
+        with_nodes(healthy(), auto_create_topics_enable="true"),
+        "kafka-settings",
+        Severity.WARNING,
+        "auto.create",
+    ),
+    (
+        "many keys",
+        replace(healthy(), keys=200_000),
+        "kafka-settings",
+        Severity.WARNING,
+        "200,000 keys, and the cleaner of Kafka broker 1 takes 157,286 at once",
+    ),
+    (
+        "session above expiry",
+        healthy("kafka.session_timeout_ms=10000"),
+        "patience",
+        Severity.WARNING,
+        "above membership.expiry_s",
+    ),
+    (
+        "short lag",
+        with_topic(healthy(), CHANNEL, min_compaction_lag_ms="60000"),
+        "patience",
+        Severity.ERROR,
+        "more than a tenth of the lag that bundle-state has, 60000 ms",
+    ),
+    (
+        "lease above a broker's patience",
+        replace(healthy("safe_mode.lease_s=5"), **registry((0.5, heartbeat("b1", expiry_s=4.0)))),
+        "patience",
+        Severity.ERROR,
+        "b1 is patient for 4 s only",
+    ),
+    # --- topics
+    (
+        "producers' time",
+        with_topic(healthy(), CHANNEL, message_timestamp_type="CreateTime"),
+        "topics",
+        Severity.CRITICAL,
+        "message.timestamp.type is CreateTime, wanted LogAppendTime",
+    ),
+    (
+        "not compacted",
+        with_topic(healthy(), CHANNEL, cleanup_policy="compact,delete"),
+        "topics",
+        Severity.CRITICAL,
+        "cleanup.policy is compact,delete",
+    ),
+    (
+        "soft",
+        with_topic(healthy(), CHANNEL, min_cleanable_dirty_ratio="0.9"),
+        "topics",
+        Severity.WARNING,
+        "min.cleanable.dirty.ratio is 0.9, wanted at most 0.1",
+    ),
+    (
+        "requests too short",
+        with_topic(healthy(), f"{CHANNEL}-requests", retention_ms="1000"),
+        "topics",
+        Severity.ERROR,
+        "retention.ms is 1000",
+    ),
+    ("missing", replace(healthy(), found={}), "topics", Severity.CRITICAL, "the topic bundle-state does not exist"),
+    (
+        "an optional one is missing",
+        replace(healthy(), wanted=[WantedTopic("x", healthy().wanted[0].policy, "balancer", optional=True)]),
+        "topics",
+        Severity.INFO,
+        "there is no topic x (balancer)",
+    ),
+    (
+        "offline",
+        with_place(healthy(), CHANNEL, PartitionPlace(0, None, (1, 2, 3), (2,))),
+        "replicas",
+        Severity.CRITICAL,
+        "partition bundle-state-0 has no leader",
+    ),
+    (
+        "below min ISR",
+        with_place(healthy(), CHANNEL, PartitionPlace(0, 1, (1, 2, 3), (1,))),
+        "replicas",
+        Severity.CRITICAL,
+        "1 replicas in sync, and min.insync.replicas is 2",
+    ),
+    (
+        "under-replicated",
+        with_place(healthy(), CHANNEL, PartitionPlace(0, 1, (1, 2, 3), (1, 3))),
+        "replicas",
+        Severity.WARNING,
+        "under-replicated: Kafka broker 2 is",
+    ),
+    (
+        "one of three",
+        with_place(with_topic(healthy(), CHANNEL, min_insync_replicas="1"), CHANNEL, PartitionPlace(0, 1, (1,), (1,))),
+        "replicas",
+        Severity.WARNING,
+        "of 3 Kafka brokers only one holds bundle-state",
+    ),
+    # --- the channel
+    ("registry denied", failing("registry", "denied"), "readable", Severity.ERROR, "denied"),
+    ("an auditor", failing("nodes", "no right to describe the cluster"), "readable", Severity.INFO, "no right"),
+    ("nobody", heard((60, heartbeat("b1"))), "brokers", Severity.CRITICAL, "no broker is heard; the last one was b1"),
+    (
+        "lost",
+        heard((20, heartbeat("b2")), (0.5, heartbeat("b1"))),
+        "brokers",
+        Severity.WARNING,
+        "lost without a goodbye: b2 (last heard 20.00 s ago)",
+    ),
+    (
+        "one id twice",
+        heard(
+            (3, heartbeat("b1")),
+            (2, heartbeat("b1", incarnation="b1-2", since=9)),
+            (1, heartbeat("b1", seq=2)),
+            (0.5, heartbeat("b1", incarnation="b1-2", since=9, seq=2)),
+        ),
+        "brokers",
+        Severity.ERROR,
+        "two processes call themselves b1",
+    ),
+    ("safe", heard((0.5, heartbeat("b1", mode="safe"))), "brokers", Severity.WARNING, "b1 is in safe mode"),
+    (
+        "joins for ever",
+        heard(*((ago, heartbeat("b1", phase="joining")) for ago in range(90))),
+        "brokers",
+        Severity.WARNING,
+        "b1 has been joining for 89.00 s",
+    ),
+    (
+        "several versions",
+        heard((0.5, heartbeat("b1")), (0.5, heartbeat("b2", software="0.2.0"))),
+        "software",
+        Severity.INFO,
+        "0.1.0 (1), 0.2.0 (1)",
+    ),
+    (
+        "a newer format",
+        heard(
+            (0.5, heartbeat("b1", formats=[1, 2])), (0.4, heartbeat("b2")), stopped={"0": {"offset": 9, "format": 2}}
+        ),
+        "software",
+        Severity.CRITICAL,
+        "partition 0 holds a record of format 2 at offset 9, which b2 cannot read",
+    ),
+    (
+        "a broker's clock",
+        heard((1, heartbeat("b1", sent_at_ms=1_750_000_000_000 - 1_000 - 120_000))),
+        "brokers-clocks",
+        Severity.WARNING,
+        "the clock of b1 is 2.0 min behind Kafka's",
+    ),
+    (
+        "unequal patience",
+        heard((0.5, heartbeat("b1")), (0.4, heartbeat("b2", expiry_s=30.0))),
+        "brokers-patience",
+        Severity.WARNING,
+        "6 s: b1; 30 s: b2",
+    ),
+    (
+        "other patience than ours",
+        heard((0.5, heartbeat("b1", expiry_s=30.0))),
+        "brokers-patience",
+        Severity.INFO,
+        "membership.expiry_s is 6 here, and 30 at the brokers",
+    ),
+    (
+        "nobody leads, yet",
+        heard((0.5, heartbeat("b2")), no_leader_for_ms=4_000),
+        "leader",
+        Severity.WARNING,
+        "nobody leads, for 4.00 s",
+    ),
+    (
+        "nobody leads",
+        heard((0.5, heartbeat("b2")), no_leader_for_ms=60_000),
+        "leader",
+        Severity.ERROR,
+        "nobody leads, for 60.00 s",
+    ),
+    (
+        "two lead",
+        heard((0.5, heartbeat("b1")), (0.4, heartbeat("b2", leading=True))),
+        "leader",
+        Severity.WARNING,
+        "b1, b2 all say",
+    ),
+    ("late", lagging(6_000), "lag", Severity.WARNING, "b2 is 9 records, 6.00 s, behind the log"),
+    ("too late", lagging(31_000), "lag", Severity.ERROR, "31.00 s"),
+    ("debt", debts(10_000), "debts", Severity.WARNING, "1 keys are in debt, t/n the longest, for 10.00 s"),
+    ("alarm", debts(HOUR // 4), "debts", Severity.ERROR, "for 15.0 min"),
+    ("past the lag", debts(HOUR), "debts", Severity.CRITICAL, "for 60.0 min"),
+    ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the log was judged"),
+    ("slow", in_flight(16_000), "in-flight", Severity.WARNING, "is Releasing (b1 to b2) for 16.00 s"),
+    ("stuck", in_flight(33_000), "in-flight", Severity.ERROR, "for 33.00 s"),
+    ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have an owner"),
+    (
+        "orphans, and repair is paused",
+        with_standing(healthy(), orphans=3, repair_paused=[{"broker": "b1", "why": "many lost"}]),
+        "orphans",
+        Severity.ERROR,
+        "b1 has paused repair: many lost",
+    ),
+    (
+        "orphans, and nobody is there",
+        heard((60, heartbeat("b1")), orphans=3),
+        "orphans",
+        Severity.CRITICAL,
+        "3 bundles have an owner",
+    ),
+    ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
+]
+
+
+@pytest.mark.parametrize(("facts", "check", "severity", "words"), [row[1:] for row in ILL], ids=[row[0] for row in ILL])
+def test_what_is_wrong_is_found(facts: Facts, check: str, severity: Severity, words: str) -> None:
+    found = [one for one in examine(CHECKS, facts) if one.check == check]
+    (told,) = [one for one in found if words in one.what]
+    assert told.severity is severity
+    if severity.rank >= Severity.WARNING.rank:
+        assert told.why
+        assert told.todo
+
+
+def test_of_a_healthy_cluster_nothing_is_wrong() -> None:
+    found = examine(CHECKS, healthy())
+    assert [one for one in found if one.severity is not Severity.OK] == []
+    assert {one.check for one in found} == {check.name for check in CHECKS}
+    assert exit_code(found) is ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "severity"),
+    [(4_999, Severity.OK), (5_000, Severity.WARNING), (HOUR // 4 - 1, Severity.WARNING), (HOUR - 1, Severity.ERROR)],
+)
+def test_a_debt_becomes_worse_with_its_age(age_ms: int, severity: Severity) -> None:
+    (one,) = [one for one in examine(CHECKS, debts(age_ms)) if one.check == "debts"]
+    assert one.severity is severity
+
+
+def test_what_is_just_moving_is_well() -> None:
+    assert {one.severity for one in examine(CHECKS, in_flight(3_000))} == {Severity.OK}
+
+
+@pytest.mark.parametrize(
+    ("severities", "code"),
+    [
+        ([], 0),
+        ([Severity.OK, Severity.INFO], 0),
+        ([Severity.INFO, Severity.WARNING], 30),
+        ([Severity.ERROR, Severity.WARNING], 31),
+        ([Severity.WARNING, Severity.CRITICAL, Severity.ERROR], 32),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst(severities: list[Severity], code: int) -> None:
+    assert exit_code(Finding(one, "") for one in severities) == code
+
+
+def test_where_kafka_is_away_the_rest_is_looked_at() -> None:
+    facts = with_embedded(failing("kafka", "no answer", told=True), free_bytes=1 << 20)
+    found = examine(CHECKS, facts)
+    assert [one.check for one in found if one.severity is Severity.CRITICAL] == [
+        "embedded-kafka",
+        "embedded-kafka",
+        "kafka",
+    ]
+    unlooked = [one for one in found if not one.checked]
+    assert {"topics", "leader", "debts"} <= {one.check for one in unlooked}
+    assert {one.what for one in unlooked} == {"no answer"}
+
+
+def test_a_check_that_raises_is_a_finding_and_keeps_no_other_from_looking() -> None:
+    broken = Check("broken", "x", lambda facts: [1 / 0])  # type: ignore[list-item]
+    found = examine((broken, *CHECKS), healthy())
+    assert found[0].check == "broken"
+    assert found[0].what == "the check itself failed: ZeroDivisionError: division by zero"
+    assert len(found) > len(CHECKS)
+
+
+def test_two_checks_have_not_one_name() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "why"),
+    [(ImportError("no module x"), "no module x"), (object(), "x:y is no Plugin")],
+)
+def test_a_plugin_that_cannot_be_used_is_a_finding(monkeypatch: pytest.MonkeyPatch, loaded: object, why: str) -> None:
+    def load() -> object:
+        if isinstance(loaded, Exception):
+            raise loaded
+        return loaded
+
+    point = SimpleNamespace(name="theirs", value="x:y", load=load)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == "statechannel.doctor" else [])
+    (plugin,) = [found for _, found in plugins.plugins()]
+    (one,) = examine(plugin.checks, healthy())
+    assert (one.check, one.severity) == ("theirs", Severity.WARNING)
+    assert one.what == f"the checks of theirs cannot be loaded: {why}"
+
+
+def test_what_policies_forbid_is_told() -> None:
+    standing = Standing(
+        closed=("shedding is off: a policy cannot be read",), junk={"bad-json": 2}, shedding_on=False, shedding_why="me"
+    )
+    assert [(one.severity, one.what) for one in policy_findings(standing)] == [
+        (Severity.ERROR, "shedding is off: a policy cannot be read"),
+        (Severity.WARNING, "2 records in the topic of policies were dropped: bad-json (2)"),
+        (Severity.INFO, "no bundle is moved by itself: me"),
+    ]
+    assert list(policy_findings(Standing())) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "version"),
+    [
+        ({"inter.broker.protocol.version": "3.9-IV0"}, "speaks protocol 3.9-IV0 with its like"),
+        ({"group.coordinator.rebalance.protocols": "classic"}, "4.0 or newer"),
+        ({}, "unknown"),
+    ],
+)
+def test_versions_of_kafka(settings: dict[str, str], version: str) -> None:
+    assert server_version(settings) == version
+
+
+PICTURE = """\
+critical topics: bundle-state: message.timestamp.type is CreateTime, wanted LogAppendTime
+         With the producers' time a slow clock voids the compaction lag, on which late joins rest. Brokers refuse to start on it.
+         -> kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name bundle-state --add-config \
+message.timestamp.type=LogAppendTime
+error    leader: nobody leads, for 60.00 s
+         Bundles go on being served and moved, but nobody assigns, repairs or balances. Debts are paid late.
+         -> Look at whether brokers are caught up (`statechannel brokers`), and at their logs for the election's group.
+ok       patience: time-outs go with each other, and with the topic's lag
+not looked at: log, orphans (said in \ufffd[31m two lines)
+1 critical, 1 error
+"""
+
+
+def test_people_see_the_worst_first_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    sick = with_topic(
+        heard((0.5, heartbeat("b2")), no_leader_for_ms=60_000), CHANNEL, message_timestamp_type="CreateTime"
+    )
+    wanted = ("topics", "leader", "patience")
+    found = examine([one for one in CHECKS if one.name in wanted], replace(sick, wanted=sick.wanted[:1]))
+    found += [
+        Finding(Severity.INFO, "said in \x1b[31m\n two lines", check=name, checked=False) for name in ("log", "orphans")
+    ]
+    command._show(found)
+    assert capsys.readouterr().out == PICTURE
+
+
+def test_the_figures_of_these_tables_are_those_of_status() -> None:
+    assert STANDING.keys() <= documented("status")

@@ -1,0 +1,173 @@
+"""`doctor` and `status --watch` on a cluster that falls ill in several ways, one after the other and at once."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from statechannel.cli import live_log, log_clock
+from statechannel.embedded import KafkaServer
+from tests.cli.test_live import documented
+from tests.support.broker_cluster import COMMAND, BrokerCluster, broker_cluster
+from tests.support.kafka_lanes import Kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+NAMESPACE = "tenant/ns"
+QUICKER = ("membership.expiry_s=6", "safe_mode.after_s=3")
+WAIT_S = 90.0
+FINDING = {"check", "severity", "checked", "what", "why", "todo"}
+
+
+@pytest.fixture
+def cluster(own_kafka: KafkaServer, topic_prefix: str, tmp_path: Path) -> Iterator[BrokerCluster]:
+    kafka = Kafka(own_kafka.bootstrap_servers, "its own")
+    with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path, QUICKER)) as made:
+        yield made
+
+
+class Watching:
+    """A `status --watch` in a process of its own, whose lines are read as they come."""
+
+    def __init__(self, cluster: BrokerCluster) -> None:
+        command = [*COMMAND, "status", "--watch", "--every", "0.3", "--output", "json", *cluster.place]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.seen: list[dict[str, Any]] = []
+
+    def until(self, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        ends_s = time.monotonic() + WAIT_S
+        for line in self.process.stdout:
+            self.seen.append(json.loads(line))
+            if done(self.seen[-1]):
+                return self.seen[-1]
+            assert time.monotonic() < ends_s, self.seen[-1]
+        raise AssertionError(f"it ended: {self.process.communicate()}")
+
+
+def doctor(cluster: BrokerCluster, *args: str, code: int) -> dict[str, list[dict[str, Any]]]:
+    """Findings by check."""
+    told = cluster("doctor", *args, code=code)
+    assert told.keys() == documented("doctor")
+    assert all(one.keys() == FINDING for one in told["findings"])
+    assert told["exit_code"] == code
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in told["findings"]:
+        found.setdefault(one["check"], []).append(one)
+    return found
+
+
+def alter(cluster: BrokerCluster, topic: str, **settings: str) -> None:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    for name, value in settings.items():
+        entry = ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+
+
+def bad(found: dict[str, list[dict[str, Any]]], severity: str) -> set[str]:
+    return {check for check, told in found.items() if any(one["severity"] == severity for one in told)}
+
+
+def test_a_cluster_that_falls_ill(
+    cluster: BrokerCluster, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lonely = doctor(cluster, "--timeout", "60", code=31)
+    assert bad(lonely, "error") == {"brokers"}
+    place = list(cluster.place)
+    cluster.place[cluster.place.index("--channel") + 1] = "nobody-made-this"
+    none = doctor(cluster, "--timeout", "60", code=32)
+    assert (bad(none, "critical"), bad(none, "error")) == ({"topics"}, set()), "a topic that is missing is told once"
+    assert [one["severity"] for one in none["topics"]] == ["critical"] * 4 + ["info"] * 4
+    assert {one["checked"] for check in ("brokers", "policies", "log") for one in none[check]} == {False}
+    cluster.place = place
+
+    cluster.start("b1", "b2")
+    cluster("namespace", "create", NAMESPACE, "--bundles", "4", "--timeout", "60")
+    for bundle in cluster.owners():
+        cluster("lookup", bundle, "--timeout", "60")
+    leader = cluster.leader()
+    other = {"b1": "b2", "b2": "b1"}[leader]
+
+    well = doctor(cluster, "--timeout", "60", code=0)
+    assert (bad(well, "critical"), bad(well, "error"), bad(well, "warning")) == (set(), set(), set())
+    assert f"{leader} leads, term " in well["leader"][0]["what"]
+    assert "4 bundles, 4 assigned" in well["log"][0]["what"]
+
+    with monkeypatch.context() as skewed:
+        skewed.setattr(log_clock, "now_ms", lambda: live_log.now_ms() + 600_000)
+        (clock,) = doctor(cluster, "--timeout", "60", code=31)["clock"]
+        assert "10.0 min ahead of Kafka's" in clock["what"]
+
+    watching = Watching(cluster)
+    try:
+        first = watching.until(lambda one: one["leader"] is not None)
+        assert first.keys() == documented("status")
+        assert first["term"] is not None
+        assert sum(one["bundles"] for one in first["brokers"]) == 4
+
+        cluster.kill(leader)
+        words = [
+            f"{leader} fell silent without a goodbye",
+            f"{other} leads, after {leader}",
+            f"{leader} was lost; {other} repaired",
+        ]
+        after = watching.until(lambda one: all(any(i["said"].startswith(w) for i in one["incidents"]) for w in words))
+        assert (after["leader"], after["term"] > first["term"]) == (other, True)
+        watching.until(lambda one: (one["orphans"], one["assigned"]) == (0, 4))
+
+        own_kafka_pid = own_kafka.pid
+        assert own_kafka_pid is not None
+        os.kill(own_kafka_pid, signal.SIGSTOP)
+        try:
+            blind = watching.until(lambda one: one["blind_since_ms"] is not None)
+            much_later = blind["at_ms"] + 7_000
+            late = watching.until(lambda one: one["at_ms"] > much_later)
+        finally:
+            os.kill(own_kafka_pid, signal.SIGCONT)
+        assert late["blind_since_ms"] == blind["blind_since_ms"]
+        alive = [one["broker"] for one in late["brokers"] if one["state"] == "alive"]
+        assert alive == [other], "nobody is lost because we see nothing"
+        stood_at = late["partitions"][0]["applied"]
+        back = watching.until(lambda one: one["blind_since_ms"] is None and one["partitions"][0]["applied"] > stood_at)
+        assert back["assigned"] == 4
+        watching.process.send_signal(signal.SIGINT)
+        assert watching.process.wait(60) == 0
+        assert "Traceback" not in watching.process.communicate()[1]
+    finally:
+        if watching.process.poll() is None:
+            watching.process.kill()
+            watching.process.communicate()
+
+    alter(cluster, cluster.channel, message_timestamp_type="CreateTime", min_compaction_lag_ms="60000")
+    alter(cluster, f"{cluster.channel}-requests", retention_ms="60000")
+    cluster.kill(other)
+    cluster.wait(lambda: cluster.alive() == [])
+    ill = doctor(cluster, "--timeout", "60", code=32)
+    assert bad(ill, "critical") == {"topics", "brokers", "orphans"}
+    assert bad(ill, "error") == {"topics", "patience"}
+    wrong = {one["what"].split(" is ")[0] for one in ill["topics"] if one["severity"] in ("critical", "error")}
+    assert wrong == {
+        f"{cluster.channel}: message.timestamp.type",
+        f"{cluster.channel}: min.compaction.lag.ms",
+        f"{cluster.channel}-requests: retention.ms",
+    }
+    assert "4 bundles have an owner that is not heard" in ill["orphans"][0]["what"]
+    assert ill["topics"][0]["todo"].startswith("kafka-configs.sh --bootstrap-server")
+
+    own_kafka.kill()
+    begun_s = time.monotonic()
+    away = doctor(cluster, "--timeout", "2", code=32)
+    assert time.monotonic() - begun_s < 60, "bounded, on a busy machine too"
+    assert bad(away, "critical") == {"kafka"}
+    assert [one["severity"] for one in away["java"] + away["settings"]] == ["ok", "ok"]
+    assert {one["checked"] for one in away["topics"] + away["brokers"] + away["debts"]} == {False}

@@ -1,0 +1,131 @@
+"""Facts of a healthy cluster for the checks of `statechannel doctor`, and ways to make it ill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from statechannel.audit.registry_story import RegistryStory
+from statechannel.cli.doctor.facts import ClockFacts, EmbeddedFacts, Facts, JavaFacts, WantedTopic
+from statechannel.cli.registry import RegistryFold
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.embedded import BrokerState
+from statechannel.kafka.cluster import KafkaCluster, KafkaNode, PartitionPlace
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.kafka.topics import TopicInfo
+from statechannel.settings import load
+
+GIB = 1024**3
+NOW_MS = 1_750_000_000_000
+NODE = {
+    "group.min.session.timeout.ms": "6000",
+    "group.max.session.timeout.ms": "1800000",
+    "log.cleaner.enable": "true",
+    "auto.create.topics.enable": "false",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+}
+STANDING: Mapping[str, Any] = {
+    "leader": "b1",
+    "term": 7,
+    "leading_for_ms": 60_000,
+    "no_leader_for_ms": None,
+    "tentative": False,
+    "stopped": {},
+    "bundles": 4,
+    "assigned": 4,
+    "unassigned": 0,
+    "orphans": 0,
+    "debts": [],
+    "oldest_debt_ms": None,
+    "in_flight": [],
+    "repair_paused": [],
+    "brokers": [],
+}
+
+
+def heartbeat(broker: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "kind": "member",
+        "broker": broker,
+        "incarnation": f"{broker}-1",
+        "seq": 1,
+        "since": 0,
+        "software": "0.1.0",
+        "formats": [1],
+        "phase": "caught-up",
+        "mode": "normal",
+        "accepting": True,
+        "leading": broker == "b1",
+        "expiry_s": 6.0,
+        **fields,
+    }
+
+
+def registry(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0) -> dict[str, Any]:
+    """Registry and story of heartbeats, each so many seconds ago."""
+    story = RegistryStory(6.0)
+    fold = RegistryFold(6.0, observe=story.observe, clock=lambda: NOW_MS + round(now_s * 1_000))
+    fold.take(
+        RecordRead(Topic.REGISTRY, 0, offset, NOW_MS - round(ago_s * 1_000), b"k", json.dumps(info).encode())
+        for offset, (ago_s, info) in enumerate(sorted(beats, key=lambda one: -one[0]))
+    )
+    return {"registry": fold.registry(), "story": story}
+
+
+def healthy(*flags: str, **changes: Any) -> Facts:
+    """Three Kafka brokers, two of ours, b1 leads."""
+    topics = ChannelTopics()
+    wanted = [WantedTopic(name, policy) for name, policy in topics.policies.items()]
+    found = {
+        one.name: TopicInfo(one.name, "id", 1, 3, {**one.policy.creation_settings(), "min.insync.replicas": "2"})
+        for one in wanted
+    }
+    facts = Facts(
+        load(flags=flags),
+        address="kafka:9092",
+        versions={"confluent-kafka": "2.16.1", "librdkafka": "2.16.0"},
+        java=JavaFacts("/usr/bin/java", 17),
+        embedded=EmbeddedFacts(
+            BrokerState.STOPPED, Path("/k"), Path("/k/broker.log"), None, False, False, 50 * GIB, 100 * GIB, 0, 64 << 20
+        ),
+        cluster=KafkaCluster("c1", 2, tuple(KafkaNode(node, f"k{node}:9092", None) for node in (1, 2, 3))),
+        nodes={1: NODE, 2: NODE, 3: NODE},
+        wanted=wanted,
+        found=found,
+        places={one.name: (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)),) for one in wanted},
+        clock=ClockFacts(ahead_ms=12, newest_ahead_ms=500),
+        standing=STANDING,
+        keys=5,
+        **registry((0.5, heartbeat("b1")), (0.4, heartbeat("b2"))),
+    )
+    return replace(facts, **changes)
+
+
+def with_topic(facts: Facts, name: str, **settings: str) -> Facts:
+    """One topic with other settings; underscores stand for dots."""
+    info = facts.found[name]
+    changed = {**info.settings, **{key.replace("_", "."): value for key, value in settings.items()}}
+    return replace(facts, found={**facts.found, name: replace(info, settings=changed)})
+
+
+def with_place(facts: Facts, name: str, place: PartitionPlace) -> Facts:
+    return replace(facts, places={**facts.places, name: (place,)})
+
+
+def with_standing(facts: Facts, **changes: Any) -> Facts:
+    return replace(facts, standing={**facts.standing, **changes})
+
+
+def with_nodes(facts: Facts, **settings: str) -> Facts:
+    node = {**NODE, **{key.replace("_", "."): value for key, value in settings.items()}}
+    return replace(facts, nodes={1: node})
+
+
+def with_embedded(facts: Facts, **changes: Any) -> Facts:
+    assert facts.embedded is not None
+    return replace(facts, embedded=replace(facts.embedded, used=True, exists=True, **changes))

@@ -1,0 +1,218 @@
+"""Incidents in words: from the channel's log and from the registry, by the log's own times."""
+
+import json
+from typing import Any
+
+import pytest
+
+from statechannel.audit.incidents import ChannelIncidents, Incident, Kind, newest
+from statechannel.audit.registry_story import RegistryStory
+from statechannel.cli.drains_seen import drains_of
+from statechannel.core.auditor import audit_full
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.membership import decode_member
+from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
+
+RING = ["0x00000000_0xffffffff"]
+
+
+def told(log: Log, gap_over_ms: float = 1_000) -> list[Incident]:
+    incidents = ChannelIncidents(gap_over_ms)
+    audit_full(0, 1, log.records, incidents.observe)
+    return newest(incidents.all(), 100)
+
+
+def served(log: Log, bundle: str, owner: str) -> None:
+    log.write(bundle, "Assigning", to=owner)
+    log.write(bundle, "Assigned", to=owner, by=owner)
+
+
+def test_a_lost_owner_is_one_incident_however_many_bundles_it_had() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    bundles = [f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"]
+    for bundle in bundles:
+        served(log, bundle, "b1")
+    heard_ms = log.at_ms + 500
+    for bundle in bundles:
+        lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": heard_ms}
+        log.write(bundle, "Assigning", to="b2", by="b3", forced=True, lost=lost, after_ms=3_000)
+        log.write(bundle, "Assigned", to="b2", by="b2")
+    (one,) = told(log)
+    assert (one.at_ms, one.kind) == (heard_ms, Kind.OWNER_LOST)
+    assert one.said == (
+        "b1 was lost; b3 repaired 2 bundles; the last one 6.5 s after it was last heard; "
+        "the longest gap in service was 7.5 s"
+    )
+
+
+@pytest.mark.parametrize(("gap_ms", "incidents"), [(900, 0), (2_000, 1)])
+def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=RING)
+    served(log, BUNDLE, "b1")
+    log.write(BUNDLE, "Releasing", **{"from": "b1", "to": "b2"})
+    log.write(BUNDLE, "Assigning", after_ms=gap_ms // 2, **{"from": "b1", "to": "b2"})
+    log.write(BUNDLE, "Assigned", by="b2", after_ms=gap_ms // 2, **{"from": "b1", "to": "b2"})
+    found = told(log)
+    assert len(found) == incidents
+    if found:
+        assert found[0].said == f"nobody served {BUNDLE} for 2.0 s: transfer from b1 to b2"
+
+
+def test_a_cold_start_is_told_and_junk_on_its_key_is_not() -> None:
+    log = Log()
+    mark = {"by": {"broker": "b1", "incarnation": "b1-i"}, "through": 17}
+    for offset, value in enumerate([b"junk", json.dumps(mark).encode(), None]):
+        log.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 * offset, b"!cold-start", value))
+    (one,) = told(log)
+    assert one.said == "cold start: b1-i took what it read of partition 0, through offset 17, for the truth"
+
+
+class Registry:
+    """Heartbeats of brokers, each at a moment."""
+
+    def __init__(self) -> None:
+        self.story = RegistryStory(expiry_s=6.0)
+        self._seq: dict[str, int] = {}
+
+    def beat(self, at_s: float, broker: str, process: int = 1, **fields: Any) -> None:
+        name = f"{broker}-{process}"
+        self._seq[name] = self._seq.get(name, 0) + 1
+        info = {
+            "format": 1,
+            "kind": "member",
+            "broker": broker,
+            "incarnation": name,
+            "seq": self._seq[name],
+            "since": 0,
+            "sent_at_ms": round(at_s * 1_000) - 5,
+            "mode": "normal",
+            "phase": "caught-up",
+            "leading": False,
+            "expiry_s": 6.0,
+            **fields,
+        }
+        decoded = decode_member(json.dumps(info).encode())
+        assert decoded is not None
+        self.story.observe(RecordRead(Topic.REGISTRY, 0, 0, round(at_s * 1_000), broker.encode(), b""), decoded)
+
+    def beats(self, start_s: float, end_s: float, *brokers: str, **fields: Any) -> None:
+        at_s = start_s
+        while at_s < end_s:
+            for broker in brokers:
+                self.beat(at_s, broker, **fields)
+            at_s += 1.0
+
+    @property
+    def told(self) -> list[tuple[float, str]]:
+        return [(one.at_ms / 1_000, one.said) for one in self.story.incidents]
+
+
+def test_a_leader_that_dies_and_its_successor() -> None:
+    registry = Registry()
+    registry.beats(0, 5, "b1", leading=True)
+    registry.beats(0, 5, "b2")
+    registry.beats(5, 10, "b2")
+    registry.beats(10, 14, "b2", leading=True)
+    assert registry.told == [
+        (0.0, "b1 started"),
+        (0.0, "b1 leads"),
+        (0.0, "b2 started"),
+        (10.0, "b2 leads, after b1 and 6.0 s without a leader"),
+        (4.0, "b1 fell silent without a goodbye"),
+    ]
+    assert registry.story.processes["b2"].leads_since_ms == 10_000
+    assert registry.story.processes["b1"].leads_since_ms is None
+
+
+def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1", "b2")
+    registry.beat(3, "b1", draining=True)
+    registry.beat(4, "b1", draining=True, leaving=True)
+    registry.beats(4, 20, "b2")
+    registry.beat(20, "b1", process=2)
+    assert registry.told[2:] == [
+        (3.0, "b1 was asked to stop, and hands its bundles over"),
+        (4.0, "b1 said goodbye"),
+        (20.0, "b1 started again, as a new process"),
+    ]
+
+
+def test_kafka_away_is_silence_of_nobody() -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1", "b2")
+    registry.beat(62, "b1", mode="safe")
+    registry.beat(63, "b2", mode="safe")
+    registry.beat(64, "b1", mode="settling")
+    registry.beat(66, "b1")
+    registry.beat(66, "b2")
+    assert registry.told[2:] == [
+        (2.0, "nobody was heard for 60.0 s: Kafka was away, or no broker ran"),
+        (62.0, "b1 is in safe mode: it had lost Kafka"),
+        (63.0, "b2 is in safe mode: it had lost Kafka"),
+        (66.0, "b1 is back in normal mode, after 4.0 s"),
+        (66.0, "b2 is back in normal mode, after 3.0 s"),
+    ]
+
+
+def test_repair_that_pauses_and_one_that_comes_back() -> None:
+    registry = Registry()
+    registry.beats(0, 2, "b1", "b2")
+    registry.beats(2, 9, "b1", repair_paused="3 of 4 brokers vanished")
+    registry.beat(9, "b2")
+    registry.beat(9.5, "b1")
+    assert registry.told[2:] == [
+        (2.0, "b1 paused repair: 3 of 4 brokers vanished"),
+        (1.0, "b2 fell silent without a goodbye"),
+        (9.0, "b2 is heard again, after 8.0 s"),
+        (9.5, "b1 repairs again"),
+    ]
+
+
+def test_two_processes_under_one_id_are_seen_and_a_successor_is_not_two() -> None:
+    registry = Registry()
+    registry.beats(0, 3, "b1")
+    registry.beat(3, "b1", process=2)
+    assert registry.story.doubled == {}
+    registry.beat(4, "b1", process=1)
+    registry.beat(5, "b1", process=2)
+    assert registry.story.doubled == {"b1": 4_000}
+    assert registry.story.processes["b1"].incarnation == "b1-2"
+
+
+@pytest.mark.parametrize("off_s", [-90.0, 0.0, 30.0])
+def test_the_clock_of_a_broker_is_measured_by_its_least_delay(off_s: float) -> None:
+    registry = Registry()
+    for number, delay_ms in enumerate([400, 20, 3, 90]):
+        at_ms = 1_000_000 + number * 1_000
+        registry.beat(at_ms / 1_000, "b1", sent_at_ms=round(at_ms - delay_ms + off_s * 1_000))
+    assert registry.story.processes["b1"].clock_behind_ms == round(3 - off_s * 1_000)
+
+
+def test_the_newest_incidents_come_first_and_memory_is_bounded() -> None:
+    registry = Registry()
+    for number in range(500):
+        registry.beat(number, "b1", repair_paused="x" if number % 2 else None)
+    assert len(registry.story.incidents) == 200
+    shown = newest(registry.story.incidents, 3)
+    assert [one.at_ms for one in shown] == [499_000, 498_000, 497_000]
+
+
+def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
+    def request(number: int, **args: Any) -> dict[str, Any]:
+        asked = {"command": "extension", "args": {"extension": "balancer", "ask": "drain", **args}}
+        return {"format": 1, "kind": "request", "id": f"id-{number}", "by": "me@here", "timeout_s": 60, **asked}
+
+    by = {"broker": "b1", "incarnation": "b1-1"}
+    reply = {"format": 1, "kind": "reply", "id": "id-0", "by": by, "outcome": {"outcome": "done", "result": "drained"}}
+    values = [request(0, broker="b2"), request(1, broker="b3"), request(2, ask="decide"), reply]
+    records = [
+        RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
+        for number, value in enumerate(values)
+    ]
+    assert [(one.at_ms, one.said) for one in drains_of(records)] == [
+        (0, "the drain of b2 ended after 3.0 s: drained"),
+        (1_000, "b3 is being drained, by me@here"),
+    ]
