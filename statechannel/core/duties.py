@@ -36,6 +36,7 @@ class Duties:
         self._heartbeat_read_s = [0.0] * engine.config.partitions
         self._next_purge_s = 0.0
         self._quiet_since_ms: dict[KeyState, tuple[int, int]] = {}
+        self._on_duty: set[tuple[str, int]] = set()
 
     def heartbeat_read(self, partition: int) -> None:
         """Somebody's heartbeat came by."""
@@ -71,9 +72,13 @@ class Duties:
         joining = any(not member.caught_up for member in engine.presence.members.alive.values())
         for replica in engine.replicas:
             if not engine.judges(replica.partition):
+                self._off_duty("debts", replica.partition)
+                self._off_duty("heartbeats", replica.partition)
                 continue
             self._pay(replica, leading=leading, joining=joining)
             self._beat(replica, leading=leading, joining=joining)
+            if not replica.view.ledger.open:
+                self._off_duty("debts", replica.partition)
         if leading and engine.now.mono_s >= self._next_purge_s:
             self._next_purge_s = engine.now.mono_s + engine.config.purge_interval_s
             for replica in engine.replicas:
@@ -111,6 +116,7 @@ class Duties:
             self._paying[key] = now_s + config.retry_interval_s * 4
             if engine.proposals.restate(key, self._paid(key)) is None:
                 break
+            self._begin("debts", replica.partition, "this broker leads" if leading else "nobody else pays them")
 
     def _paid(self, key: KeyState) -> Callable[[Result], None]:
         def done(result: Result) -> None:
@@ -131,6 +137,18 @@ class Duties:
                 self._paying.pop(key, None)
                 self._outrun.pop(key, None)
 
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, duty: str, partition: int, why: str) -> None:
+        if (duty, partition) not in self._on_duty:
+            self._on_duty.add((duty, partition))
+            self._engine.emit("duty.began", duty=duty, partition=partition, why=why)
+
+    def _off_duty(self, duty: str, partition: int) -> None:
+        if (duty, partition) in self._on_duty:
+            self._on_duty.discard((duty, partition))
+            self._engine.emit("duty.ended", duty=duty, partition=partition)
+
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
     def _beat(self, replica: Replica, *, leading: bool, joining: bool) -> None:
@@ -140,6 +158,7 @@ class Duties:
         interval_s = engine.config.heartbeat_interval_s
         clean = not replica.view.ledger.open
         if leading:
+            self._begin("heartbeats", partition, "this broker leads")
             wait_s = min(JOINER_HEARTBEAT_GAP_S, interval_s) if joining and clean else interval_s
             due = now_s - self._heartbeat_at_s[partition] >= wait_s
         else:
@@ -149,9 +168,12 @@ class Duties:
                 self._heartbeat_read_s[partition], self._heartbeat_at_s[partition], engine.ready_since_s
             )
             due = now_s - quiet_since_s >= patience_s
+            if now_s - self._heartbeat_at_s[partition] > patience_s + interval_s:
+                self._off_duty("heartbeats", partition)
         if not due or not engine.may_write:
             return
         self._heartbeat_at_s[partition] = now_s
+        self._begin("heartbeats", partition, "nobody else writes them")
         identity = engine.identity
         engine.proposals.control(
             partition,
@@ -176,6 +198,7 @@ class Duties:
         deleted_ms = engine.config.purge_deleted_after_s * 1000
         room = engine.config.debt_batch_max
         stray: set[KeyState] = set()
+        purged = 0
         for key in replica.view.keys.values():
             if key.state is not None or key.purged or key in replica.view.ledger.open:
                 continue
@@ -190,6 +213,9 @@ class Duties:
             if replica.timestamp_ms - since_ms > wait_ms and room > 0 and engine.may_write:
                 room -= 1
                 engine.proposals.purge(replica.partition, key.key)
+                purged += 1
+        if purged:
+            engine.emit("purge.wrote", partition=replica.partition, keys=purged)
         for key in [k for k in self._quiet_since_ms if k not in stray]:
             if partition_of(key.namespace, engine.config.partitions) == replica.partition:
                 del self._quiet_since_ms[key]

@@ -114,6 +114,10 @@ class Operations:
             subject = key.namespace if key.flow == Flow.NAMESPACE else name
             operation = Operation(operation_id, key.flow or "", subject, partition, offset)
             remember(self.known, operation_id, operation, self._engine.config.operations_max)
+            if self._engine.judges(partition):
+                self._engine.emit(
+                    "operation.began", operation=operation_id, flow=operation.flow, bundle=subject, offset=offset
+                )
         operation.changed_offset = offset
         operation.state = record.state
         if operation.flow == Flow.NAMESPACE and not key.is_namespace:
@@ -168,7 +172,12 @@ class Operations:
         operation.status, operation.result, operation.changed_offset = status, result, offset
         if self._engine.judges(operation.partition):  # not what a replay comes by
             self._engine.emit(
-                "operation.ended", operation=operation_id, flow=operation.flow, bundle=operation.name, result=result
+                "operation.ended",
+                operation=operation_id,
+                flow=operation.flow,
+                bundle=operation.name,
+                result=result,
+                offset=offset,
             )
         for waiter in [w for w in self._waiters if w.operation == operation_id]:
             self._waiters.remove(waiter)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statechannel.core.bundle import bounds_of, bundle_key, children_of, even_bounds
 from statechannel.core.effects import CallHook, Hook
@@ -276,10 +276,16 @@ class Reactions:
             return
         bundle = task.hooks.pop(event.hook_id)
         if event.error is not None:
-            self._engine.emit("hook.failed", bundle=bundle, due=task.due, error=event.error)
+            self._engine.emit("hook.failed", bundle=bundle, error=event.error, **self._about(name, task))
             self._hooks_failed(name, task)
             return
         self._advance(name, task)
+
+    def _about(self, name: str, task: Task) -> dict[str, Any]:
+        """Which reaction it is, to which record."""
+        key = self._engine.key(name)
+        operation, offset = (None, -1) if key is None else (key.operation, key.offset)
+        return {"due": task.due, "version": task.version, "operation": operation, "offset": offset}
 
     def _hooks_failed(self, name: str, task: Task) -> None:
         """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
@@ -419,7 +425,7 @@ class Reactions:
             if key is None:
                 continue
             if task.hooks and engine.now.mono_s >= task.deadline_s:
-                engine.emit("hook.late", bundle=name, due=task.due)
+                engine.emit("hook.late", bundle=name, **self._about(name, task))
                 self._hooks_failed(name, task)
             elif task.sent and engine.now.mono_s >= task.retry_at_s + engine.config.retry_interval_s:
                 # Its end is still open: writing the same wish once more cannot do harm, only one can be accepted.

@@ -37,6 +37,7 @@ class Repair:
         self._next_scan_s = 0.0
         self._scan_wanted = True
         self._in_flight_since: dict[str, tuple[int, float]] = {}
+        self._on_duty = False
 
     def members_lost(self, lost: list[Lost]) -> None:
         """Brokers expired: look at everything soon, unless so many went that our own eyes are to be doubted."""
@@ -76,7 +77,9 @@ class Repair:
             waiting = any(loss[1] not in engine.presence.members.alive for loss in self._losses)
             if now_s >= self._paused_until_s or not waiting:
                 self.resume()
-        if not engine.leading or not engine.may_write or self.paused_why is not None or now_s < self._next_s:
+        acting = engine.leading and engine.may_write and self.paused_why is None
+        self._tell_duty(acting=acting)
+        if not acting or now_s < self._next_s:
             return
         if not engine.presence.knows_absence():
             self._scan_wanted = True
@@ -104,6 +107,14 @@ class Repair:
                     return
                 room -= 1
                 self._force(key, why)
+
+    def _tell_duty(self, *, acting: bool) -> None:
+        if acting is not self._on_duty:
+            self._on_duty = acting
+            if acting:
+                self._engine.emit("repair.began", term=self._engine.presence.term)
+            else:
+                self._engine.emit("repair.ended", why=self.paused_why or "this broker does not lead, or cannot write")
 
     def _forget(self, in_flight: dict[KeyState, None]) -> None:
         if len(self._in_flight_since) > 2 * len(in_flight) + 64:
