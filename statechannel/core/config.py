@@ -14,6 +14,7 @@ class Identity:
         incarnation: New for every start of the process.
         entropy: Random bytes (10) that make the ids of this process unique; the core draws no randomness itself.
         listeners: URL by protocol name, as told to clients.
+        http: Where its endpoint for operators is; empty where it has none.
     """
 
     broker: str
@@ -25,6 +26,7 @@ class Identity:
     non_persistent: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     software: str = "0"
+    http: str = ""
 
 
 @dataclass(frozen=True, slots=True)

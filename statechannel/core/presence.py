@@ -316,6 +316,7 @@ class Presence:
             "non_persistent": identity.non_persistent,
             "properties": dict(identity.properties),
             "software": identity.software,
+            "http": identity.http or None,
             "formats": [FORMAT],
             "phase": "caught-up" if engine.caught_up else "joining",
             "mode": engine.mode,

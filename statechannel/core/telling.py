@@ -1,4 +1,4 @@
-"""What is told of records that changed nothing: of each, if somebody listens that closely; else of those that concern this broker."""
+"""What is told of records that changed nothing: to who listens that closely, of each; else of those that concern this broker."""
 
 from __future__ import annotations
 

@@ -63,6 +63,8 @@ class Driver:
         perform: Performs one effect; called in the loop's thread, in the engine's order.
         divert: Looks at each input first; True keeps it from the engine (records of the requests topic).
         on_progress: Called after each burst of steps.
+        on_burst: Told for how long (seconds) each burst that did anything held the loop.
+        on_timer: Told by how much (seconds) the loop was late with each of the driver's own timers.
         on_failure: Called once if a step or an effect raises; nothing is stepped after that.
         now: The two clocks; for tests.
     """
@@ -75,6 +77,8 @@ class Driver:
         on_failure: Callable[[Exception, Sequence[Input]], None],
         divert: Callable[[Input], bool] | None = None,
         on_progress: Callable[[], None] | None = None,
+        on_burst: Callable[[float], None] | None = None,
+        on_timer: Callable[[float], None] | None = None,
         options: DriverOptions | None = None,
         now: Callable[[], Now] | None = None,
     ) -> None:
@@ -82,6 +86,8 @@ class Driver:
         self._perform = perform
         self._divert = divert
         self._on_progress = on_progress
+        self._on_burst = on_burst
+        self._on_timer = on_timer
         self._on_failure = on_failure
         self._options = options or DriverOptions()
         self._now = now or read_clocks
@@ -138,7 +144,10 @@ class Driver:
         if not self._running:
             return
         try:
+            steps, began_s = self.steps, time.monotonic()
             more = self._burst()
+            if self._on_burst is not None and self.steps != steps:
+                self._on_burst(time.monotonic() - began_s)
             if self._on_progress is not None:
                 self._on_progress()
         except Exception as error:
@@ -197,7 +206,9 @@ class Driver:
         self._timer = self._loop.call_later(wait_s, self._timed, context=self._context)
 
     def _timed(self) -> None:
-        self._timer = None
+        timer, self._timer = self._timer, None
+        if self._on_timer is not None and timer is not None and self._loop is not None:
+            self._on_timer(self._loop.time() - timer.when())
         self._pump()
 
     def _fail(self, error: Exception) -> None:

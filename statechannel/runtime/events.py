@@ -43,8 +43,8 @@ class Event(NamedTuple):
     otherwise: Otherwise | None = None
 
 
-D, I, W, E, C = Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR, Level.CRITICAL
-_ELSEWHERE = Otherwise(D, "it concerns other brokers only")
+_D, _I, _W, _E, _C = Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR, Level.CRITICAL
+_ELSEWHERE = Otherwise(_D, "it concerns other brokers only")
 _RECORD = ("partition", "offset", "bundle", "state", "version")
 _BY = ("by", "incarnation")
 _ABOUT = ("due", "version", "operation", "offset")
@@ -53,95 +53,119 @@ TABLE: tuple[Event, ...] = (
     # --- bundles
     Event(
         "record.accepted",
-        I,
+        _I,
         (*_RECORD, "generation", "action", "flow", "operation", "from", "to", *_BY, "forced", "reason", "lost"),
         "The state of a bundle or namespace changed",
         _ELSEWHERE,
     ),
     Event(
         "record.rejected",
-        I,
+        _I,
         (*_RECORD, "verdict", "why", "operation", *_BY, "winner"),
         "A proposal came to nothing: a lost race, or junk on a key of this broker",
         _ELSEWHERE,
     ),
     Event(
         "record.unchanging",
-        D,
+        _D,
         ("partition", "offset", "bundle", "verdict", *_BY),
         "Any other record: heartbeats, asserts, duplicates, purges",
     ),
-    Event("operation.began", D, ("operation", "flow", "bundle", "offset"), "The first record of an operation"),
-    Event("operation.ended", I, ("operation", "flow", "bundle", "result", "offset"), "An operation came to its end"),
+    Event("operation.began", _D, ("operation", "flow", "bundle", "offset"), "The first record of an operation"),
+    Event("operation.ended", _I, ("operation", "flow", "bundle", "result", "offset"), "An operation came to its end"),
     Event(
-        "hook.failed", W, ("bundle", "error", *_ABOUT), "A hook raised or was given up; the documented way out is taken"
+        "hook.failed",
+        _W,
+        ("bundle", "error", *_ABOUT),
+        "A hook raised or was given up; the documented way out is taken",
     ),
-    Event("hook.late", W, ("bundle", *_ABOUT), "A hook did not return within its deadline, nor did its time-out"),
+    Event("hook.late", _W, ("bundle", *_ABOUT), "A hook did not return within its deadline, nor did its time-out"),
     # --- this replica
-    Event("replica.phase", I, ("partition", "before", "phase", "why"), "The reader of a partition came further or back"),
-    Event("replica.caught-up", I, ("why",), "All partitions are judged: this broker may act"),
-    Event("replica.stopped", E, ("partition", "format", "why"), "A record of a newer format: upgrade this broker"),
+    Event(
+        "replica.phase", _I, ("partition", "before", "phase", "why"), "The reader of a partition came further or back"
+    ),
+    Event("replica.caught-up", _I, ("why",), "All partitions are judged: this broker may act"),
+    Event("replica.stopped", _E, ("partition", "format", "why"), "A record of a newer format: upgrade this broker"),
     Event(
         "mode.changed",
-        W,
+        _W,
         ("before", "mode"),
         "How far this broker trusts its picture of the cluster",
-        Otherwise(I, "the mode is normal again"),
+        Otherwise(_I, "the mode is normal again"),
     ),
-    Event("lease.ran-out", W, ("silence_s",), "This broker did not hear itself for a lease: it serves nothing"),
-    Event("lease.resumed", I, ("serving",), "The log is back: what is still its own is taken up again"),
+    Event("lease.ran-out", _W, ("silence_s",), "This broker did not hear itself for a lease: it serves nothing"),
+    Event("lease.resumed", _I, ("serving",), "The log is back: what is still its own is taken up again"),
     # --- the cluster
-    Event("member.joined", I, ("member", "incarnation", "offset"), "A process registered"),
-    Event("member.left", I, ("member", "incarnation", "offset"), "A process said goodbye"),
+    Event("member.joined", _I, ("member", "incarnation", "offset"), "A process registered"),
+    Event("member.left", _I, ("member", "incarnation", "offset"), "A process said goodbye"),
     Event(
-        "member.lost", W, ("member", "incarnation", "at_ms"), "A process is not heard any more; its bundles are repaired"
+        "member.lost",
+        _W,
+        ("member", "incarnation", "at_ms"),
+        "A process is not heard any more; its bundles are repaired",
     ),
-    Event("leader.elected", I, ("term",), "This broker leads"),
-    Event("leader.resigned", I, (), "This broker leads no more"),
+    Event("leader.elected", _I, ("term",), "This broker leads"),
+    Event("leader.resigned", _I, (), "This broker leads no more"),
     # --- duties
     Event(
-        "duty.began", I, ("duty", "partition", "why"), "This broker began to write heartbeats, or to pay debts (`debts`)"
+        "duty.began",
+        _I,
+        ("duty", "partition", "why"),
+        "This broker began to write heartbeats, or to pay debts (`debts`)",
     ),
-    Event("duty.ended", I, ("duty", "partition"), "It ended: somebody else does it, or nothing is owed"),
-    Event("repair.began", I, ("term",), "This broker looks for orphans from now on"),
-    Event("repair.ended", I, ("why",), "It does not any more"),
-    Event("repair.paused", W, ("why",), "Too many brokers vanished at once: their bundles wait"),
-    Event("repair.resumed", I, (), "Repair goes on, by itself or because it was told to"),
-    Event("purge.wrote", I, ("partition", "keys"), "Keys that nothing refers to were taken out of the log"),
-    Event("debt.alarm", E, ("oldest_debt_s", "limit_s", "debts"), "A debt is open for far too long: joins wait for it"),
-    Event("debt.alarm-over", I, ("oldest_debt_s",), "The old debts are paid"),
-    Event("cold-start.began", W, ("partition", "through"), "Nobody was caught up: this broker takes what it read for true"),
-    Event("cold-start.abandoned", W, ("partition",), "A caught-up broker was heard after all"),
-    Event("cold-start.ended", I, ("partition", "through"), "The cold start is in the log"),
+    Event("duty.ended", _I, ("duty", "partition"), "It ended: somebody else does it, or nothing is owed"),
+    Event("repair.began", _I, ("term",), "This broker looks for orphans from now on"),
+    Event("repair.ended", _I, ("why",), "It does not any more"),
+    Event("repair.paused", _W, ("why",), "Too many brokers vanished at once: their bundles wait"),
+    Event("repair.resumed", _I, (), "Repair goes on, by itself or because it was told to"),
+    Event("purge.wrote", _I, ("partition", "keys"), "Keys that nothing refers to were taken out of the log"),
+    Event(
+        "debt.alarm", _E, ("oldest_debt_s", "limit_s", "debts"), "A debt is open for far too long: joins wait for it"
+    ),
+    Event("debt.alarm-over", _I, ("oldest_debt_s",), "The old debts are paid"),
+    Event(
+        "cold-start.began",
+        _W,
+        ("partition", "through"),
+        "Nobody was caught up: this broker takes what it read for true",
+    ),
+    Event("cold-start.abandoned", _W, ("partition",), "A caught-up broker was heard after all"),
+    Event("cold-start.ended", _I, ("partition", "through"), "The cold start is in the log"),
     # --- the process
-    Event("shutdown.began", I, ("serving", "budget_s"), "This broker hands its bundles over"),
+    Event("shutdown.began", _I, ("serving", "budget_s"), "This broker hands its bundles over"),
     Event(
         "stopped",
-        E,
+        _E,
         ("reason", "detail"),
         "This member has ended; reasons are in cli.md",
-        Otherwise(I, "it left in order, or was never up"),
+        Otherwise(_I, "it left in order, or was never up"),
     ),
-    Event("kafka.away", W, (), "The client has no connection to any Kafka broker"),
-    Event("kafka.back", I, ("away_s",), "It has one again"),
-    Event("part-failed", E, ("part", "error", "restart_in_s"), "A thread at the loop's side ended; it is started again"),
-    Event("loop-stuck", C, ("seconds", "stack"), "The loop stands still, here; `broker run` ends itself"),
-    Event("on-stuck-raised", E, (), "What the embedder wants done then failed"),
-    Event("invariant-violated", C, ("error",), "A bug: this member ends, the lines `evidence` say what led to it"),
-    Event("evidence", E, ("place", "input"), "One of the last inputs before a violated invariant, 0 the next after them"),
-    Event("closing-failed", E, (), "Something could not be closed at the end"),
-    Event("events.suppressed", W, ("suppressed", "count"), "More of one event than may be said in a second"),
+    Event("kafka.away", _W, (), "The client has no connection to any Kafka broker"),
+    Event("kafka.back", _I, ("away_s",), "It has one again"),
+    Event(
+        "part-failed", _E, ("part", "error", "restart_in_s"), "A thread at the loop's side ended; it is started again"
+    ),
+    Event("loop-stuck", _C, ("seconds", "stack"), "The loop stands still, here; `broker run` ends itself"),
+    Event("on-stuck-raised", _E, (), "What the embedder wants done then failed"),
+    Event("invariant-violated", _C, ("error",), "A bug: this member ends, the lines `evidence` say what led to it"),
+    Event(
+        "evidence", _E, ("place", "input"), "One of the last inputs before a violated invariant, 0 the next after them"
+    ),
+    Event("closing-failed", _E, (), "Something could not be closed at the end"),
+    Event("http-route-failed", _E, (), "A bug: a page of the endpoint could not be made"),
+    Event("http-connection-failed", _D, (), "A client of the endpoint went away, or was cut off"),
+    Event("events.suppressed", _W, ("suppressed", "count"), "More of one event than may be said in a second"),
     # --- hooks and requests
-    Event("hook-raised", E, ("hook", "bundle"), "With the traceback, for whoever wrote the hook"),
-    Event("hook-failed", W, ("bundle", "generation", "error"), "A hook raised, or overran its deadline"),
-    Event("request-executing", I, ("operation", "command", "by"), "A command came through the requests topic"),
-    Event("request-failed", E, ("operation",), "A bug in this broker kept it from an answer"),
-    Event("reply-refused", E, ("operation", "error"), "The answer cannot be written as a reply"),
-    Event("extension-request-failed", E, ("extension", "ask", "operation"), "An extension raised"),
-    Event("extension-answer-refused", E, ("extension", "ask", "found"), "An extension answered with something else"),
-    Event("extension-answer-untold", E, ("extension", "operation"), "Its answer could not be handed on"),
-    Event("extension-not-closed", E, ("extension",), "An extension did not end"),
-    Event("extension-status-failed", E, ("extension",), "An extension could not say how it stands"),
+    Event("hook-raised", _E, ("hook", "bundle"), "With the traceback, for whoever wrote the hook"),
+    Event("hook-failed", _W, ("bundle", "generation", "error"), "A hook raised, or overran its deadline"),
+    Event("request-executing", _I, ("operation", "command", "by"), "A command came through the requests topic"),
+    Event("request-failed", _E, ("operation",), "A bug in this broker kept it from an answer"),
+    Event("reply-refused", _E, ("operation", "error"), "The answer cannot be written as a reply"),
+    Event("extension-request-failed", _E, ("extension", "ask", "operation"), "An extension raised"),
+    Event("extension-answer-refused", _E, ("extension", "ask", "found"), "An extension answered with something else"),
+    Event("extension-answer-untold", _E, ("extension", "operation"), "Its answer could not be handed on"),
+    Event("extension-not-closed", _E, ("extension",), "An extension did not end"),
+    Event("extension-status-failed", _E, ("extension",), "An extension could not say how it stands"),
 )
 
 EVENTS: dict[str, Event] = {one.name: one for one in TABLE}
