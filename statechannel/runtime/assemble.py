@@ -65,9 +65,13 @@ def host_options(settings: Settings) -> HostOptions:
         close_timeout_s=runtime.close_timeout_s,
         commands_max=runtime.commands_max,
         extension_requests_max=requests.extension_requests_max,
-        driver=DriverOptions(inbox_limit=settings.limits.inbox_max),
+        changes_max_bytes=runtime.changes_max_mib * 2**20,
+        driver=DriverOptions(
+            inbox_limit=settings.limits.inbox_max, inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20
+        ),
         desk=DeskOptions(
             open_max=requests.open_max,
+            open_max_bytes=requests.open_max_mib * 2**20,
             remembered=requests.remembered_max,
             repeat_s=requests.repeat_s,
             linger_ms=int(requests.linger_s * 1_000),

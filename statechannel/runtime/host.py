@@ -37,7 +37,7 @@ from statechannel.core.inputs import (
 )
 from statechannel.core.presence import Mode
 from statechannel.runtime import arguments, outcomes, request_record
-from statechannel.runtime.changes import LiveChanges
+from statechannel.runtime.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.runtime.collector import ReplayCalm
 from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
@@ -76,6 +76,7 @@ class HostOptions:
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
         commands_max: Commands that may wait for an answer.
         extension_requests_max: Requests that extensions may be answering at the same time.
+        changes_max_bytes: What may wait for one subscriber of the changes.
         observe_s: Time between two updates of the gauges.
         review_s: Time between two looks at open requests when nothing was read.
     """
@@ -84,6 +85,7 @@ class HostOptions:
     close_timeout_s: float = 8.0
     commands_max: int = 100_000
     extension_requests_max: int = 100
+    changes_max_bytes: int = WAITING_MAX_BYTES
     observe_s: float = 1.0
     review_s: float = 0.25
     driver: DriverOptions = field(default_factory=DriverOptions)
@@ -117,7 +119,7 @@ class Host:
         self.engine = engine
         self.options = options or HostOptions()
         self.metrics = metrics
-        self.live = LiveChanges()
+        self.live = LiveChanges(self.options.changes_max_bytes)
         self._log = log
         self._on_stuck = on_stuck
         self._around = EngineSurroundings(engine)
@@ -397,10 +399,12 @@ class Host:
         if not self._caught_up.is_set() and engine.caught_up and engine.mode is Mode.NORMAL:
             self._calm.end()
             self._caught_up.set()
-        if len(self._desk) and (self._desk_touched or now_s - self._reviewed_s >= self.options.review_s):
+        whole = now_s - self._reviewed_s >= self.options.review_s
+        if len(self._desk) and (self._desk_touched or whole):
             self._desk_touched = False
-            self._reviewed_s = now_s
-            self._desk.review(now_s)
+            if whole:
+                self._reviewed_s = now_s
+            self._desk.review(now_s, whole=whole)
         if now_s - self._observed_s >= self.options.observe_s:
             self._observed_s = now_s
             self._observe()
@@ -413,7 +417,7 @@ class Host:
             mode=str(engine.mode),
             leading=engine.leading,
             caught_up=engine.caught_up,
-            serving=len(engine.serving()),
+            serving=engine.serving_count,
             waiting=len(self._driver.inbox),
             oldest_debt_s=self._around.oldest_debt_s(),
             lag_records={r.partition: max(0, r.end_offset - r.position) for r in engine.replicas},
@@ -427,6 +431,8 @@ class Host:
             "runtime": {
                 "steps": self._driver.steps,
                 "waiting_inputs": len(self._driver.inbox),
+                "waiting_inputs_bytes": self._driver.inbox.size_bytes,
+                "stalls": self._driver.stalls.to_json(),
                 "waiting_commands": len(self._waiting),
                 "running_hooks": self._hooks.running,
                 "open_requests": len(self._desk),
