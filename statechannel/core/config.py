@@ -62,6 +62,8 @@ class EngineConfig:
     cold_start_after_s: float = 10.0
     cold_start_window: int = 1000
     kept_records_max: int = 1_000_000
+    kept_max_bytes: int = 256 * 2**20
+    split_parts_max: int = 4_096
     closing_mark_s: float = 120.0
     operations_max: int = 10_000
     replay_tail_records: int = 10_000

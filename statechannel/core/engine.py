@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from statechannel.core.view import Judgement
 
 TICK_INTERVAL_S = 0.2
+WORK_GAP_S = 0.01
 
 
 class Engine:
@@ -103,6 +104,7 @@ class Engine:
                 config.partitions,
                 compaction_lag_s=config.compaction_lag_s,
                 kept_records_max=config.kept_records_max,
+                kept_max_bytes=config.kept_max_bytes,
                 tail_records=config.replay_tail_records,
             )
             for partition in range(config.partitions)
@@ -190,6 +192,10 @@ class Engine:
     def perform(self, effect: Effect) -> None:
         """Have an effect done after this step."""
         self._effects.append(effect)
+
+    def wake_soon(self) -> None:
+        """More is to be done than fits into one step: ask for a `Tick` as soon as the loop has looked at everything else."""
+        self.wake_at_s = min(self.wake_at_s, self.now.mono_s + WORK_GAP_S)
 
     def emit(self, event: str, **facts: Any) -> None:
         """Tell the world; nothing hangs on it."""
@@ -283,6 +289,11 @@ class Engine:
     def serving(self) -> dict[str, int]:
         """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
+
+    @property
+    def serving_count(self) -> int:
+        """How many these are."""
+        return 0 if self.stopped is not None else self.reactions.serving_count
 
     def refusal(self) -> Rejected | None:
         """Why no operation can be started now."""

@@ -85,6 +85,11 @@ class Reactions:
         """Bundles served by this process, with their generations."""
         return {name: one.generation for name, one in self.holdings.items() if one.generation is not None}
 
+    @property
+    def serving_count(self) -> int:
+        """How many these are."""
+        return sum(1 for one in self.holdings.values() if one.generation is not None)
+
     def serves(self, key: KeyState) -> bool:
         """Whether this process serves the bundle at the generation that its state says."""
         holding = self.holdings.get(key.name)
@@ -230,18 +235,24 @@ class Reactions:
     def _prepare_children(self, task: Task, key: KeyState) -> None:
         bounds = bounds_of(key.intent) if key.intent else None
         fits = bounds is not None and bounds[0] == key.lower and bounds[-1] == key.upper and len(bounds) > 2  # noqa: PLR2004
+        if key.intent is not None and len(key.intent) > self._engine.config.split_parts_max:
+            self._give_up(task, key)  # a step may not last, and no honest broker asks for so many
+            return
         if bounds is not None and fits:
             task.children = tuple(bounds)
         elif key.upper - key.lower > 1:
             task.children = tuple(even_bounds(2, key.lower, key.upper))
         else:
-            task.due = Due.GIVE_UP
-            self.holdings.setdefault(key.name, Holding()).prepared = key.version + 1
-            self._wait_for(key.name, task, Hook.ON_OWN, key.version + 1)
+            self._give_up(task, key)
             return
         for child in self._child_names(key.namespace, task.children):
             self.holdings[child] = Holding(prepared=key.version + 2)
             self._wait_for(key.name, task, Hook.ON_OWN, key.version + 2, bundle=child)
+
+    def _give_up(self, task: Task, key: KeyState) -> None:
+        task.due = Due.GIVE_UP
+        self.holdings.setdefault(key.name, Holding()).prepared = key.version + 1
+        self._wait_for(key.name, task, Hook.ON_OWN, key.version + 1)
 
     @staticmethod
     def _child_names(namespace: str, bounds: tuple[int, ...]) -> list[str]:

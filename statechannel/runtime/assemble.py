@@ -72,9 +72,13 @@ def host_options(settings: Settings) -> HostOptions:
         commands_max=runtime.commands_max,
         debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
         extension_requests_max=requests.extension_requests_max,
-        driver=DriverOptions(inbox_limit=settings.limits.inbox_max),
+        changes_max_bytes=runtime.changes_max_mib * 2**20,
+        driver=DriverOptions(
+            inbox_limit=settings.limits.inbox_max, inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20
+        ),
         desk=DeskOptions(
             open_max=requests.open_max,
+            open_max_bytes=requests.open_max_mib * 2**20,
             remembered=requests.remembered_max,
             repeat_s=requests.repeat_s,
             linger_ms=int(requests.linger_s * 1_000),

@@ -37,7 +37,7 @@ from statechannel.core.inputs import (
 )
 from statechannel.core.presence import Mode
 from statechannel.runtime import arguments, request_record
-from statechannel.runtime.changes import LiveChanges
+from statechannel.runtime.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.runtime.collector import ReplayCalm
 from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
@@ -80,6 +80,7 @@ class HostOptions:
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
         commands_max: Commands that may wait for an answer.
         extension_requests_max: Requests that extensions may be answering at the same time.
+        changes_max_bytes: What may wait for one subscriber of the changes.
         observe_s: Time between two updates of the gauges.
         debt_alarm_s: An open debt that is older raises the alarm.
         review_s: Time between two looks at open requests when nothing was read.
@@ -89,6 +90,7 @@ class HostOptions:
     close_timeout_s: float = 8.0
     commands_max: int = 100_000
     extension_requests_max: int = 100
+    changes_max_bytes: int = WAITING_MAX_BYTES
     observe_s: float = 1.0
     review_s: float = 0.25
     debt_alarm_s: float = 900.0
@@ -124,7 +126,7 @@ class Host:
         self.engine = engine
         self.options = options or HostOptions()
         self.metrics = metrics
-        self.live = LiveChanges()
+        self.live = LiveChanges(self.options.changes_max_bytes)
         self.endpoint: Endpoint | None = None
         self._log = log
         self._on_stuck = on_stuck
@@ -136,10 +138,9 @@ class Host:
             divert=self._divert,
             on_progress=self._progressed,
             on_failure=self._violated,
-            on_burst=self._watch.burst,
-            on_timer=self._watch.timer,
             options=self.options.driver,
         )
+        self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
         self._hooks = HookRunner(
             hooks,
             feed=self._driver.inbox.push,
@@ -417,10 +418,12 @@ class Host:
         if not self._caught_up.is_set() and engine.caught_up and engine.mode is Mode.NORMAL:
             self._calm.end()
             self._caught_up.set()
-        if len(self._desk) and (self._desk_touched or now_s - self._reviewed_s >= self.options.review_s):
+        whole = now_s - self._reviewed_s >= self.options.review_s
+        if len(self._desk) and (self._desk_touched or whole):
             self._desk_touched = False
-            self._reviewed_s = now_s
-            self._desk.review(now_s)
+            if whole:
+                self._reviewed_s = now_s
+            self._desk.review(now_s, whole=whole)
         if now_s - self._observed_s >= self.options.observe_s:
             self._observed_s = now_s
             self._observe()
@@ -446,6 +449,8 @@ class Host:
             "runtime": {
                 "steps": self._driver.steps,
                 "waiting_inputs": len(self._driver.inbox),
+                "waiting_inputs_bytes": self._driver.inbox.size_bytes,
+                "stalls": self._driver.stalls.to_json(),
                 "waiting_commands": len(self._waiting),
                 "running_hooks": self._hooks.running,
                 "open_requests": len(self._desk),

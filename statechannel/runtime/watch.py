@@ -87,8 +87,8 @@ class Watch:
         """The loop was held for so long."""
         self._metrics.timed("loop_burst_seconds", held_s)
 
-    def timer(self, late_s: float) -> None:
-        """The loop came so late to a timer."""
+    def turn(self, late_s: float) -> None:
+        """The driver's turn came so late."""
         self._metrics.timed("loop_lag_seconds", max(0.0, late_s))
 
     # --- how things are ---------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Watch:
         put("draining", engine.draining)
         put("repair_paused", engine.repair.paused_why is not None)
         put("log_silence_seconds", presence.silence_s)
-        put("bundles_serving", len(engine.serving()))
+        put("bundles_serving", engine.serving_count)
         put("oldest_in_flight_seconds", self.flights.oldest_s(time.monotonic()))
         put("pending_records", len(engine.proposals))
         put("lookups_waiting", engine.lookups.waiting)
