@@ -98,11 +98,7 @@ class Traces:
 
     def __init__(self, channel: str, broker: str, incarnation: str, processor: SpanProcessor) -> None:
         self._ids = _Ids()
-        about = {"service.name": "statechannel", "service.instance.id": broker}
-        # What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) is stronger.
-        resource = Resource(about).merge(Resource.create())
-        if "OTEL_SERVICE_NAME" not in os.environ:
-            resource = resource.merge(Resource({"service.name": "statechannel"}))
+        resource = Resource.create(_about(broker))
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("statechannel")
@@ -205,6 +201,15 @@ class Traces:
         """Export what is left, for a moment at most."""
         self._provider.force_flush(_CLOSE_MS)
         self._provider.shutdown()
+
+
+def _about(broker: str) -> dict[str, str]:
+    """Which service it is; what the environment says of it is stronger."""
+    said = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    named = {part.partition("=")[0].strip() for part in said.split(",")}
+    named |= {"service.name"} if "OTEL_SERVICE_NAME" in os.environ else set()
+    about = {"service.name": "statechannel", "service.instance.id": broker}
+    return {name: value for name, value in about.items() if name not in named}
 
 
 _NOBODY = NonRecordingSpan(SpanContext(0, 0, is_remote=False))
