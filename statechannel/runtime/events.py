@@ -140,8 +140,8 @@ TABLE: tuple[Event, ...] = (
         "This member has ended; reasons are in cli.md",
         Otherwise(_I, "it left in order, or was never up"),
     ),
-    Event("kafka.away", _W, (), "The client has no connection to any Kafka broker"),
-    Event("kafka.back", _I, ("away_s",), "It has one again"),
+    Event("kafka.away", _W, (), "Kafka does not answer the client of this broker"),
+    Event("kafka.back", _I, ("away_s",), "It answers again"),
     Event(
         "part-failed", _E, ("part", "error", "restart_in_s"), "A thread at the loop's side ended; it is started again"
     ),
@@ -174,7 +174,7 @@ FIELDS: dict[str, str] = {
     "action": "what the record does, as its writer says",
     "ask": "what the extension was asked",
     "at_ms": "log time of its last heartbeat",
-    "away_s": "seconds without a connection",
+    "away_s": "seconds without an answer",
     "before": "the phase or mode before",
     "budget_s": "seconds for the hand-over",
     "bundle": "key: a bundle, or a namespace",

@@ -84,8 +84,8 @@ TABLE: tuple[Metric, ...] = (
     Metric("append_seconds", _H, "From handing a record to the client to its delivery report", (), _CALL_S),
     Metric("append_failures", _C, "Own records that were not, or may not be, in the log"),
     Metric("writer_queue_records", _G, "Own records that the Kafka client has not reported on"),
-    Metric("kafka_available", _G, "1 while the client is connected to a Kafka broker"),
-    Metric("kafka_outages", _C, "Times that all connections were gone"),
+    Metric("kafka_available", _G, "1 while Kafka answers the client"),
+    Metric("kafka_outages", _C, "Times that Kafka ceased to answer"),
     # --- the cluster
     Metric("mode", _G, "1 for the mode that this member is in", ("mode",)),
     Metric("caught_up", _G, "1 while this member judges every partition"),
