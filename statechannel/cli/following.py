@@ -32,6 +32,7 @@ class FollowedPartition:
             partitions,
             compaction_lag_s=connection.settings.channel.min_compaction_lag_ms / 1_000,
             kept_records_max=connection.settings.limits.kept_records_max,
+            kept_max_bytes=connection.settings.limits.kept_max_mib * 2**20,
         )
         self._batches: Iterator[list[RecordRead]] | None = None
 

@@ -7,9 +7,11 @@ protocol section 2 (keys, partitions).
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from functools import lru_cache
 from itertools import pairwise
+from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -26,6 +28,10 @@ _RANGE = r"0x([0-9a-f]{8})_0x([0-9a-f]{8})"
 _NAMESPACE = re.compile(rf"({_NAME})/({_NAME})", re.ASCII)
 _BUNDLE = re.compile(rf"({_NAME}/{_NAME})/({_RANGE})", re.ASCII)
 _RANGE_ONLY = re.compile(_RANGE, re.ASCII)
+_RANGES = re.compile(r"(?:0x[0-9a-f]{8}_0x[0-9a-f]{8})*", re.ASCII)
+_RANGE_LENGTH = len("0x00000000_0x00000000")
+_FEWEST_BOUNDS = 2
+_SWAPPED = sys.byteorder == "little"
 _KEY = re.compile(rf"({_NAME}/{_NAME})(?:/({_RANGE}))?".encode(), re.ASCII)
 _TOPIC = re.compile(rf"(?:(persistent|non-persistent)://)?({_NAME}/{_NAME})/(.+)", re.ASCII)
 
@@ -144,24 +150,45 @@ def bounds_at(lower: int, upper: int, positions: Iterable[int]) -> list[int]:
     return [lower, *cuts, upper]
 
 
+def numbers_of(children: Sequence[str]) -> array[int] | None:
+    """Lower and upper bound of each range string, one after the other; None where one of them is no range string.
+
+    All of a ring at once: 32,768 children, looked at one by one, would hold up a loop for longer than it may stand.
+    """
+    try:
+        text = "".join(children)
+    except TypeError:
+        return None
+    if any(map(_RANGE_LENGTH.__ne__, map(len, children))) or _RANGES.fullmatch(text) is None:
+        return None
+    numbers = array("I", bytes.fromhex(text.replace("0x", "").replace("_", "")))
+    if _SWAPPED:
+        numbers.byteswap()
+    return numbers
+
+
+def joined_bounds(numbers: array[int]) -> array[int] | None:
+    """Bounds of contiguous, non-empty ranges in order, from what `numbers_of` found; None where they are anything else."""
+    lower, upper = numbers[0::2], numbers[1::2]
+    if not numbers or lower[1:] != upper[:-1] or not all(map(lt, lower, upper)):
+        return None
+    return lower + upper[-1:]
+
+
 def bounds_of(children: Sequence[str]) -> array[int] | None:
     """Bounds of contiguous, non-empty child ranges in order; None where they are anything else."""
-    bounds = array("I")
-    end = -1
-    for child in children:
-        parsed = parse_range(child)
-        if parsed is None:
-            return None
-        lower, upper = parsed
-        if lower >= upper or (end >= 0 and lower != end):
-            return None
-        if end < 0:
-            bounds.append(lower)
-        bounds.append(upper)
-        end = upper
-    return bounds if end >= 0 else None
+    numbers = numbers_of(children)
+    return None if numbers is None else joined_bounds(numbers)
 
 
 def children_of(bounds: Sequence[int]) -> list[str]:
     """Range names between neighbouring bounds."""
-    return [range_name(bounds[index], bounds[index + 1]) for index in range(len(bounds) - 1)]
+    try:
+        words = array("I", bounds)
+    except OverflowError:  # what nobody can decode is written all the same, and rejected when it is read back
+        return [range_name(lower, upper) for lower, upper in pairwise(bounds)]
+    if len(words) < _FEWEST_BOUNDS:
+        return []
+    if _SWAPPED:
+        words.byteswap()
+    return [f"0x{lower}_0x{upper}" for lower, upper in pairwise(words.tobytes().hex(" ", 4).split(" "))]

@@ -7,12 +7,14 @@ are kept and ignored, and so are known fields in records that do not have them.
 from __future__ import annotations
 
 import re
+from array import array
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeGuard
 
 import orjson
 
 from statechannel.core import deep_json
-from statechannel.core.bundle import MAX_CHILDREN, parse_range
+from statechannel.core.bundle import MAX_CHILDREN, numbers_of
 from statechannel.core.record import FORMAT, Kind, Record
 from statechannel.core.states import BUNDLE_STATES, NAMESPACE_STATES, State
 
@@ -26,9 +28,11 @@ CLOSING_PREFIX = b"!closing/"
 ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
 _REFERENCE = re.compile(r"[A-Za-z0-9-]{1,64}(?:/0x[0-9a-f]{8}_0x[0-9a-f]{8})?", re.ASCII).fullmatch
 _BROKER = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
+_FORMAT_NAME, _ESCAPE = b'"format"', b"\\u"
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
 BRACE, SQUARE = b"{["
-_BRACKET = re.compile(rb"[\[\]{}]").findall
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 NAMES: dict[str, str] = {}
 NAMES_MAX = 10_000
 BUNDLE_STATES_BY_NAME = {state.value: state for state in BUNDLE_STATES}
@@ -94,7 +98,8 @@ def _is_deep(value: bytes) -> bool:
 
 def _refused(value: bytes, why: str) -> NewerFormat | Undecodable:
     # The parser refuses deep nesting; a newer format counts all the same.
-    if value.count(b"{") + value.count(b"[") > MAX_DEPTH:
+    # Without the name, in letters or in escapes, there is no `format` to be found, however long one looks.
+    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and (_FORMAT_NAME in value or _ESCAPE in value):
         try:
             verdict = _unknown_format(deep_json.top_level_format(value))
         except deep_json.NotJsonError as error:
@@ -112,14 +117,8 @@ def _unknown_format(number: object) -> NewerFormat | Undecodable:
 
 def _depth(value: bytes) -> int:
     """Nesting of a valid JSON text; of the text, so that a member which a later one of its name replaces counts too."""
-    depth = deepest = 0
-    for bracket in _BRACKET(_STRINGS(b"", value)):
-        if bracket in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        else:
-            depth -= 1
-    return deepest
+    steps = _STRINGS(b"", value).translate(_STEPS, _NO_BRACKETS)  # one up, one down: no line of Python for a bracket
+    return max(accumulate(array("b", steps)), default=0)
 
 
 def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:
@@ -226,10 +225,10 @@ def _with_children(record: Record) -> Record | Undecodable:
     children = record.raw.get("children")
     if type(children) is not list or len(children) > MAX_CHILDREN:
         return Undecodable(f"`children` is not a list of at most {MAX_CHILDREN} ranges")
-    for child in children:
-        if type(child) is not str or parse_range(child) is None:
-            return Undecodable("`children` holds something that is not a range")
-    record.children = children
+    numbers = numbers_of(children)
+    if numbers is None:
+        return Undecodable("`children` holds something that is not a range")
+    record.children, record.numbers = children, numbers
     return record
 
 

@@ -14,6 +14,7 @@ class Identity:
         incarnation: New for every start of the process.
         entropy: Random bytes (10) that make the ids of this process unique; the core draws no randomness itself.
         listeners: URL by protocol name, as told to clients.
+        http: Where its endpoint for operators is; empty where it has none.
     """
 
     broker: str
@@ -25,6 +26,7 @@ class Identity:
     non_persistent: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     software: str = "0"
+    http: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class EngineConfig:
     cold_start_after_s: float = 10.0
     cold_start_window: int = 1000
     kept_records_max: int = 1_000_000
+    kept_max_bytes: int = 256 * 2**20
+    split_parts_max: int = 4_096
     closing_mark_s: float = 120.0
     operations_max: int = 10_000
     replay_tail_records: int = 10_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from statechannel.core import codec
@@ -14,7 +16,7 @@ from statechannel.core.states import State
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.keys import KeyState
-    from statechannel.core.ledger import Debt
+    from statechannel.core.ledger import Ledger
     from statechannel.core.replica import Replica
 
 # A member that does not lead steps in for the heartbeats after so many silent intervals, one more for each rank.
@@ -22,6 +24,21 @@ BACKUP_AFTER_INTERVALS = 3
 DEBT_SHARE_OF_LAG = 0.1
 JOINER_HEARTBEAT_GAP_S = 0.25
 PAYER_GAP_S = 0.5
+URGENT_GAP_S = 0.05
+LOOKED_AT_A_TICK = 5_000
+
+
+@dataclass(slots=True)
+class _Quiet:
+    """Since when nothing has happened on a key that does not exist.
+
+    Attributes:
+        round: The newest round of the purge that met the key.
+    """
+
+    settled: int
+    since_ms: int
+    round: int
 
 
 class Duties:
@@ -29,13 +46,16 @@ class Duties:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._debt_since: dict[KeyState, tuple[int, float]] = {}
         self._paying: dict[KeyState, float] = {}
         self._outrun: dict[KeyState, int] = {}
         self._heartbeat_at_s = [0.0] * engine.config.partitions
         self._heartbeat_read_s = [0.0] * engine.config.partitions
         self._next_purge_s = 0.0
-        self._quiet_since_ms: dict[KeyState, tuple[int, int]] = {}
+        self._quiet_since_ms: dict[KeyState, _Quiet] = {}
+        self._purging: dict[int, Iterator[KeyState]] = {}
+        self._purge_round = 0
+        self._purge_room = 0
+        self._does: set[tuple[str, int]] = set()
 
     def heartbeat_read(self, partition: int) -> None:
         """Somebody's heartbeat came by."""
@@ -43,26 +63,27 @@ class Duties:
 
     def view_replaced(self, partition: int) -> None:
         """The keys of this partition's former view are gone."""
-        held = self._engine.replicas[partition].view
         partitions = self._engine.config.partitions
-        for table in (self._debt_since, self._paying, self._outrun, self._quiet_since_ms):
+        for table in (self._paying, self._outrun, self._quiet_since_ms):
             for key in [k for k in table if partition_of(k.namespace, partitions) == partition]:
                 del table[key]
-        self._note_debts(held.ledger.open)
+        self._purging.pop(partition, None)
+        self._note_debts(self._engine.replicas[partition].view.ledger)
 
-    def _note_debts(self, open_debts: Mapping[KeyState, Debt]) -> None:
+    def _note_debts(self, ledger: Ledger) -> None:
         # The age is the debt's, not the key's: a key that was settled and is in debt again begins anew, so that two payers
         # who answered one debt at the same moment do not answer each other's answers for ever.
-        now_s = self._engine.now.mono_s
-        for key, debt in open_debts.items():
-            known = self._debt_since.get(key)
-            if known is None or known[0] != debt.since_offset:
-                self._debt_since[key] = (debt.since_offset, now_s)
+        for debt in reversed(ledger.open.values()):
+            if debt.seen_s is not None:
+                return  # the older ones were seen before
+            debt.seen_s = self._engine.now.mono_s
 
     def oldest_debt_s(self) -> float:
         """Age of the oldest open debt that this process knows of; an alarm at a quarter of the compaction lag."""
         now_s = self._engine.now.mono_s
-        return max((now_s - since_s for _, since_s in self._debt_since.values()), default=0.0)
+        oldest = (replica.view.ledger.oldest for replica in self._engine.replicas)
+        seen = [debt.seen_s for debt in oldest if debt is not None and debt.seen_s is not None]
+        return now_s - min(seen) if seen else 0.0
 
     def tick(self) -> None:
         """Pay what is due, then say how far the log is clean."""
@@ -71,14 +92,15 @@ class Duties:
         joining = any(not member.caught_up for member in engine.presence.members.alive.values())
         for replica in engine.replicas:
             if not engine.judges(replica.partition):
+                self._off_duty("debts", replica.partition)
+                self._off_duty("heartbeats", replica.partition)
                 continue
             self._pay(replica, leading=leading, joining=joining)
             self._beat(replica, leading=leading, joining=joining)
-        if leading and engine.now.mono_s >= self._next_purge_s:
-            self._next_purge_s = engine.now.mono_s + engine.config.purge_interval_s
-            for replica in engine.replicas:
-                if engine.judges(replica.partition):
-                    self._purge(replica)
+            if not replica.view.ledger.open:
+                self._off_duty("debts", replica.partition)
+        if leading:
+            self._purge_in_turn()
 
     # --- debts ------------------------------------------------------------------------------------------------------
 
@@ -86,11 +108,11 @@ class Duties:
         engine = self._engine
         now_s = engine.now.mono_s
         debts = replica.view.ledger.open
-        if len(self._debt_since) > len(debts) * 2 + 16 or not debts:
-            self._forget_settled()
+        for key in [k for k in self._outrun if k not in debts and self._lies_in(replica, k)]:
+            del self._outrun[key]
         if not debts:
             return
-        self._note_debts(debts)
+        self._note_debts(replica.view.ledger)
         if not engine.may_write:
             return
         config = engine.config
@@ -100,17 +122,22 @@ class Duties:
             patience_s = 0.0 if joining else config.debt_age_leader_s
         gap_s = PAYER_GAP_S * (1 + rank)
         room = config.debt_batch_max
-        for key in debts:
-            if room == 0:
-                break
-            if now_s - self._debt_since[key][1] < patience_s + gap_s * self._outrun.get(key, 0):
-                continue
-            if now_s < self._paying.get(key, 0.0):
+        for key, debt in debts.items():
+            age_s = now_s - (now_s if debt.seen_s is None else debt.seen_s)
+            if room == 0 or age_s < patience_s:
+                break  # the others are younger still
+            if age_s < patience_s + gap_s * self._outrun.get(key, 0) or now_s < self._paying.get(key, 0.0):
                 continue
             room -= 1
             self._paying[key] = now_s + config.retry_interval_s * 4
             if engine.proposals.restate(key, self._paid(key)) is None:
                 break
+            self._on_duty("debts", replica.partition, "this broker leads" if leading else "nobody else pays them")
+        if room == 0 and joining and engine.proposals.room > config.pending_max // 2:
+            engine.wake_at_s = min(engine.wake_at_s, now_s + URGENT_GAP_S)  # joins wait for the last of them
+
+    def _lies_in(self, replica: Replica, key: KeyState) -> bool:
+        return partition_of(key.namespace, self._engine.config.partitions) == replica.partition
 
     def _paid(self, key: KeyState) -> Callable[[Result], None]:
         def done(result: Result) -> None:
@@ -123,13 +150,17 @@ class Duties:
 
         return done
 
-    def _forget_settled(self) -> None:
-        for key in list(self._debt_since):
-            replica = self._engine.replicas[self._engine.partition_of(key.namespace)]
-            if key not in replica.view.ledger.open:
-                del self._debt_since[key]
-                self._paying.pop(key, None)
-                self._outrun.pop(key, None)
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _on_duty(self, duty: str, partition: int, why: str) -> None:
+        if (duty, partition) not in self._does:
+            self._does.add((duty, partition))
+            self._engine.emit("duty.began", duty=duty, partition=partition, why=why)
+
+    def _off_duty(self, duty: str, partition: int) -> None:
+        if (duty, partition) in self._does:
+            self._does.discard((duty, partition))
+            self._engine.emit("duty.ended", duty=duty, partition=partition)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
@@ -140,6 +171,7 @@ class Duties:
         interval_s = engine.config.heartbeat_interval_s
         clean = not replica.view.ledger.open
         if leading:
+            self._on_duty("heartbeats", partition, "this broker leads")
             wait_s = min(JOINER_HEARTBEAT_GAP_S, interval_s) if joining and clean else interval_s
             due = now_s - self._heartbeat_at_s[partition] >= wait_s
         else:
@@ -149,9 +181,12 @@ class Duties:
                 self._heartbeat_read_s[partition], self._heartbeat_at_s[partition], engine.ready_since_s
             )
             due = now_s - quiet_since_s >= patience_s
+            if now_s - self._heartbeat_at_s[partition] > patience_s + interval_s:
+                self._off_duty("heartbeats", partition)
         if not due or not engine.may_write:
             return
         self._heartbeat_at_s[partition] = now_s
+        self._on_duty("heartbeats", partition, "nobody else writes them")
         identity = engine.identity
         engine.proposals.control(
             partition,
@@ -169,27 +204,54 @@ class Duties:
 
     # --- purge ------------------------------------------------------------------------------------------------------
 
-    def _purge(self, replica: Replica) -> None:
+    def _purge_in_turn(self) -> None:
+        """A round over all keys at each interval, a portion of them a tick."""
+        engine = self._engine
+        if engine.now.mono_s >= self._next_purge_s:
+            self._next_purge_s = engine.now.mono_s + engine.config.purge_interval_s
+            self._purge_room = engine.config.debt_batch_max
+            self._purge_round += 1
+            self._purging = {
+                replica.partition: iter(list(replica.view.keys.values()))
+                for replica in engine.replicas
+                if engine.judges(replica.partition)
+            }
+        for partition, keys in list(self._purging.items()):
+            portion = list(islice(keys, LOOKED_AT_A_TICK))
+            self._purge(engine.replicas[partition], portion)
+            if len(portion) < LOOKED_AT_A_TICK:
+                del self._purging[partition]
+                self._forget_unseen(partition)
+
+    def _forget_unseen(self, partition: int) -> None:
+        """Keys that this round did not meet are held by nobody any more."""
+        partitions = self._engine.config.partitions
+        for key in [k for k, quiet in self._quiet_since_ms.items() if quiet.round != self._purge_round]:
+            if partition_of(key.namespace, partitions) == partition:
+                del self._quiet_since_ms[key]
+
+    def _purge(self, replica: Replica, keys: list[KeyState]) -> None:
         """Nulls for keys that the tree does not reach: days after a deletion, or the lag after junk (R6)."""
         engine = self._engine
         lag_ms = engine.config.compaction_lag_s * 1000
         deleted_ms = engine.config.purge_deleted_after_s * 1000
-        room = engine.config.debt_batch_max
-        stray: set[KeyState] = set()
-        for key in replica.view.keys.values():
-            if key.state is not None or key.purged or key in replica.view.ledger.open:
+        open_debts = replica.view.ledger.open
+        purged = 0
+        for key in keys:
+            if key.state is not None or key.purged or key in open_debts:
+                self._quiet_since_ms.pop(key, None)
                 continue
-            stray.add(key)
-            settled, since_ms = self._quiet_since_ms.get(key, (-1, 0))
-            if settled != key.settled:
-                self._quiet_since_ms[key] = (key.settled, replica.timestamp_ms)
+            quiet = self._quiet_since_ms.get(key)
+            if quiet is None or quiet.settled != key.settled:
+                self._quiet_since_ms[key] = _Quiet(key.settled, replica.timestamp_ms, self._purge_round)
                 continue
+            quiet.round = self._purge_round
             namespace = replica.view.get(key.namespace)
             outlived = namespace is not None and namespace.state is State.DELETED and not key.is_namespace
             wait_ms = max(deleted_ms, lag_ms) if outlived else lag_ms
-            if replica.timestamp_ms - since_ms > wait_ms and room > 0 and engine.may_write:
-                room -= 1
+            if replica.timestamp_ms - quiet.since_ms > wait_ms and self._purge_room > 0 and engine.may_write:
+                self._purge_room -= 1
                 engine.proposals.purge(replica.partition, key.key)
-        for key in [k for k in self._quiet_since_ms if k not in stray]:
-            if partition_of(key.namespace, engine.config.partitions) == replica.partition:
-                del self._quiet_since_ms[key]
+                purged += 1
+        if purged:
+            engine.emit("purge.wrote", partition=replica.partition, keys=purged)

@@ -61,7 +61,8 @@ from statechannel.core.record import Kind
 from statechannel.core.repair import Repair
 from statechannel.core.replica import Phase, Replica
 from statechannel.core.shutdown import Departure
-from statechannel.core.status import status_of
+from statechannel.core.status import refusal_of, status_of
+from statechannel.core.telling import tell_verdict
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from statechannel.core.view import Judgement
 
 TICK_INTERVAL_S = 0.2
+WORK_GAP_S = 0.01
 
 
 class Engine:
@@ -82,6 +84,7 @@ class Engine:
         stopped: Set once the engine has ended; every further step does nothing.
         counts: Verdicts since the start.
         ready_since_s: Since when all partitions are caught up.
+        tells_all: Tell the verdict on every record, not only of those that concern this broker.
     """
 
     def __init__(self, identity: Identity, config: EngineConfig, placement: Placement | None = None) -> None:
@@ -94,12 +97,14 @@ class Engine:
         self.stopped: StopEngine | None = None
         self.counts: Counter[Verdict] = Counter()
         self.ready_since_s = 0.0
+        self.tells_all = False
         self.replicas = [
             Replica(
                 partition,
                 config.partitions,
                 compaction_lag_s=config.compaction_lag_s,
                 kept_records_max=config.kept_records_max,
+                kept_max_bytes=config.kept_max_bytes,
                 tail_records=config.replay_tail_records,
             )
             for partition in range(config.partitions)
@@ -187,6 +192,10 @@ class Engine:
     def perform(self, effect: Effect) -> None:
         """Have an effect done after this step."""
         self._effects.append(effect)
+
+    def wake_soon(self) -> None:
+        """More is to be done than fits into one step: ask for a `Tick` as soon as the loop has looked at everything else."""
+        self.wake_at_s = min(self.wake_at_s, self.now.mono_s + WORK_GAP_S)
 
     def emit(self, event: str, **facts: Any) -> None:
         """Tell the world; nothing hangs on it."""
@@ -281,16 +290,14 @@ class Engine:
         """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
 
+    @property
+    def serving_count(self) -> int:
+        """How many these are."""
+        return 0 if self.stopped is not None else self.reactions.serving_count
+
     def refusal(self) -> Rejected | None:
         """Why no operation can be started now."""
-        stopped = next((replica for replica in self.replicas if replica.phase is Phase.STOPPED), None)
-        if stopped is not None:
-            return Rejected(Verdict.UNSUPPORTED_FORMAT, stopped.why)
-        if not self.caught_up:
-            return Rejected("joining", "this broker has not caught up with the channel yet; try again or ask another")
-        if self.mode is not Mode.NORMAL:
-            return Rejected(f"{self.mode}-mode", "the log is, or was a moment ago, out of reach; try again later")
-        return Rejected("draining", "this broker is shutting down; ask another one") if self.draining else None
+        return refusal_of(self)
 
     def bound_broker(self, namespace: str) -> str | None:
         """Broker to which a namespace belongs by rule (heartbeat and SLA namespaces), if it is alive."""
@@ -418,6 +425,8 @@ class Engine:
     def _judged(self, event: RecordRead, judgement: Judgement, replica: Replica) -> None:
         verdict, record, key = judgement.verdict, judgement.record, judgement.key
         self.counts[verdict] += 1
+        if verdict is not Verdict.ACCEPTED:
+            tell_verdict(self, event, judgement)
         if record is None or key is None:
             return
         # Before it is settled which history counts, only a cold start's own asserts are looked at; `joined` does the rest.

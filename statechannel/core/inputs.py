@@ -63,9 +63,14 @@ class RecordRead(NamedTuple):
 
 
 class RecordsRead(NamedTuple):
-    """Records of one partition in log order, at least one: as if each came by itself, but a replay takes them faster."""
+    """Records of one partition in log order, at least one: as if each came by itself, but a replay takes them faster.
+
+    Attributes:
+        size_bytes: Of their values.
+    """
 
     records: Sequence[RecordRead]
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

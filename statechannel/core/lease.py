@@ -31,6 +31,7 @@ class Lease:
                 engine.reactions.release_all()
         elif self._ran_out and engine.may_write:
             self._ran_out = False
+            engine.emit("lease.resumed", serving=engine.serving_count)
             for replica in engine.replicas:
                 if engine.judges(replica.partition):
                     engine.reactions.view_replaced(replica.view)

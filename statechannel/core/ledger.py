@@ -15,14 +15,16 @@ class Debt:
         since_offset: The record that began it.
         newest_offset: The newest unclean record; for a debt that a clean record began, the offset that settled before.
         highest_version: Highest version of an unclean record since; -1 where none has one.
+        seen_s: When this process noticed it, by its monotonic clock; None before. It is never judged by.
     """
 
-    __slots__ = ("highest_version", "newest_offset", "since_offset")
+    __slots__ = ("highest_version", "newest_offset", "seen_s", "since_offset")
 
     def __init__(self, since_offset: int, newest_offset: int, highest_version: int) -> None:
         self.since_offset = since_offset
         self.newest_offset = newest_offset
         self.highest_version = highest_version
+        self.seen_s: float | None = None
 
 
 class Ledger:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING
 
+from statechannel.core.chosen import Chosen, OnTheirWay
 from statechannel.core.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
+from statechannel.core.deadlines import Deadlines
 from statechannel.core.names import place
 from statechannel.core.proposals import Result
 from statechannel.core.replica import Phase
@@ -22,18 +25,10 @@ if TYPE_CHECKING:
     from statechannel.core.keys import KeyState
     from statechannel.core.record import Record
 
-PATIENCE_RETRIES = 4
-
-
-class Chosen(NamedTuple):
-    """A bundle on its way to a broker by a record of ours that was not read back yet."""
-
-    broker: str | None
-    at_s: float
-
-    def late(self, now_s: float, retry_interval_s: float) -> bool:
-        """Whether it is time to write it again, whatever became of the record."""
-        return now_s - self.at_s > PATIENCE_RETRIES * retry_interval_s
+TRIES_A_STEP = 500
+"""Lookups that are tried again in one step; the others have their turn in the steps that follow at once."""
+LOOKED_AT_A_TICK = 2_000
+"""Bundles with waiting lookups that a tick looks at, in turn: whether an assignment can be begun, or nothing is left of them."""
 
 
 @dataclass(slots=True)
@@ -44,35 +39,50 @@ class Waiter:
     command: Lookup
     deadline_s: float
     why: str
+    bundle: str = ""
 
 
 class Lookups:
-    """All lookups that wait, by the bundle that they wait for (`""` where no bundle is known yet)."""
+    """All lookups that wait, by the bundle that they wait for (`""` where no bundle is known yet).
+
+    However many wait, a step tries a bounded number of them: the loop has other things to do between two steps.
+
+    Attributes:
+        assigning: Bundles whose assignment is written and not read back, with the broker chosen.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: dict[str, list[Waiter]] = {}
-        self._count = 0
-        self._assigning: dict[str, Chosen] = {}
+        self._waiting: dict[str, dict[int, Waiter]] = {}
+        self._by_token: dict[int, Waiter] = {}
+        self._deadlines = Deadlines()
+        self._again: dict[str, int] = {}
+        self._turn: Iterator[str] = iter(())
+        self.assigning = OnTheirWay()
         self._decliners: dict[str, dict[str, float]] = {}
         self._later: set[str] | None = None
 
     def look_up(self, token: int, command: Lookup) -> None:
         """Answer now, or as soon as the channel says more."""
         engine = self._engine
-        if self._count >= engine.config.lookup_waiting_max:
+        if len(self._by_token) >= engine.config.lookup_waiting_max:
             engine.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max); try again"))
             return
         self._try(Waiter(token, command, engine.now.mono_s + command.timeout_s, "new"))
 
     def _try(self, waiter: Waiter) -> None:
         outcome, bundle, why = self._answer(waiter.command)
+        token = waiter.token
         if outcome is not None:
-            self._engine.complete(waiter.token, outcome)
+            self._engine.complete(token, outcome)
+            if self._by_token.pop(token, None) is not None:
+                self._deadlines.drop(token)
             return
-        waiter.why = why
-        self._waiting.setdefault(bundle, []).append(waiter)
-        self._count += 1
+        waiter.why, waiter.bundle = why, bundle
+        self._waiting.setdefault(bundle, {})[token] = waiter
+        if token not in self._by_token:
+            self._by_token[token] = waiter
+            self._deadlines.add(token, waiter.deadline_s)
 
     def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
         """The answer, or None with the bundle that the lookup waits for and why."""
@@ -127,15 +137,17 @@ class Lookups:
     def _assign(self, key: KeyState) -> str:
         """Start an assignment, once; upstream publishes one for every lookup."""
         name = key.name
-        if name in self._assigning:
+        if name in self.assigning:
             return "being assigned"
         engine = self._engine
+        if engine.proposals.room == 0:  # asked first: to choose a broker is the dearer part
+            return "too many records are on their way"
         broker = self.choose(key)
         if broker is None:
             return "no broker accepts bundles"
 
         def done(_: Result) -> None:
-            self._assigning.pop(name, None)
+            self.assigning.drop(name)
             self.recheck(name)
 
         written = engine.proposals.propose(
@@ -149,7 +161,7 @@ class Lookups:
         )
         if written is None:
             return "too many records are on their way"
-        self._assigning[name] = Chosen(broker, engine.now.mono_s)
+        self.assigning.add(name, Chosen(broker, engine.now.mono_s))
         return "being assigned"
 
     # --- placement --------------------------------------------------------------------------------------------------
@@ -170,14 +182,11 @@ class Lookups:
 
     def _load(self) -> dict[str, int]:
         load: dict[str, int] = {}
-        for replica in self._engine.replicas:
-            for broker, count in replica.view.load.items():
-                load[broker] = load.get(broker, 0) + count
         engine = self._engine
-        for table in (self._assigning, engine.repair.on_their_way, engine.departure.on_their_way):
-            for chosen in table.values():
-                if chosen.broker is not None:
-                    load[chosen.broker] = load.get(chosen.broker, 0) + 1
+        tables = [self.assigning.counts, engine.repair.on_their_way.counts, engine.departure.on_their_way.counts]
+        for counts in (*(replica.view.load for replica in engine.replicas), *tables):
+            for broker, count in counts.items():
+                load[broker] = load.get(broker, 0) + count
         return load
 
     def accepted(self, record: Record, key: KeyState) -> None:
@@ -205,53 +214,105 @@ class Lookups:
         finally:
             self._later = None
         for name in sorted(later):
-            self.recheck(name)
+            self._note(name)
+        self._go_on()
 
     def recheck(self, name: str) -> None:
         """The state of this bundle changed."""
         if self._later is not None:
             self._later.add(name)
-            return
-        waiters = self._waiting.pop(name, None)
-        if waiters:
-            self._count -= len(waiters)
-            for waiter in waiters:
-                self._try(waiter)
+        elif name in self._waiting:
+            self._note(name)
+            self._try_again(name, TRIES_A_STEP)
 
     def recheck_all(self) -> None:
         """Membership, mode or the view itself changed."""
-        for name in list(self._waiting):
-            self.recheck(name)
+        if self._later is not None:
+            self._later.update(self._waiting)
+            return
+        self._again = {name: len(waiters) for name, waiters in self._waiting.items()}
+        self._go_on()
+
+    def _note(self, name: str) -> None:
+        """All that wait for this bundle now are to be tried again."""
+        waiters = self._waiting.get(name)
+        if waiters:
+            self._again[name] = len(waiters)
+
+    def _go_on(self) -> None:
+        """As many of those that are to be tried again as a step may."""
+        room = TRIES_A_STEP
+        while self._again and room > 0:
+            room -= self._try_again(next(iter(self._again)), room)
+
+    def _try_again(self, name: str, most: int) -> int:
+        """Try the first of those that wait for a bundle; how many. The rest is left noted."""
+        waiters = self._waiting.pop(name, {})
+        left = min(self._again.pop(name, 0), len(waiters))
+        turn = list(islice(waiters.values(), min(left, most)))
+        for waiter in turn:
+            del waiters[waiter.token]
+        if waiters:
+            self._waiting[name] = waiters
+        for waiter in turn:
+            self._try(waiter)
+        if left > len(turn):
+            self._again[name] = left - len(turn)
+            self._engine.wake_soon()
+        return max(1, len(turn))
 
     def tick(self) -> None:
         """Time-outs; and another try for those that wait for a broker or for room."""
         now_s = self._engine.now.mono_s
-        for name in [n for n, one in self._assigning.items() if one.late(now_s, self._engine.config.retry_interval_s)]:
-            # Lost or slow: another proposal does no harm, only one can be accepted.
-            del self._assigning[name]
-        for name, waiters in list(self._waiting.items()):
-            late = [waiter for waiter in waiters if now_s >= waiter.deadline_s]
-            if late:
-                self._count -= len(late)
-                rest = [waiter for waiter in waiters if now_s < waiter.deadline_s]
-                self._waiting[name] = rest
-                if not rest:
-                    del self._waiting[name]
-                for waiter in late:
-                    detail = f"{waiter.command.name}: {waiter.why}"
-                    self._engine.complete(waiter.token, Undetermined(_word(waiter.why), detail))
-            if name and name in self._waiting and name not in self._assigning:
-                key = self._engine.key(name)
-                if key is None or key.state is State.UNASSIGNED:
-                    self.recheck(name)
+        # Lost or slow: another proposal does no harm, only one can be accepted.
+        self.assigning.drop_late(now_s, self._engine.config.retry_interval_s)
+        self._time_out(now_s)
+        self._go_on()
+        if self._again:
+            self._engine.wake_soon()
+        self._look_around()
         for name, brokers in list(self._decliners.items()):
             if all(until_s <= now_s for until_s in brokers.values()):
                 del self._decliners[name]
 
+    def _time_out(self, now_s: float) -> None:
+        late = self._deadlines.due(now_s, TRIES_A_STEP)
+        for token in late:
+            waiter = self._by_token.pop(token)
+            waiters = self._waiting[waiter.bundle]
+            del waiters[token]
+            if not waiters:
+                del self._waiting[waiter.bundle]
+            detail = f"{waiter.command.name}: {waiter.why}"
+            self._engine.complete(token, Undetermined(_word(waiter.why), detail))
+        if len(late) == TRIES_A_STEP:
+            self._engine.wake_soon()
+
+    def _look_around(self) -> None:
+        """Begin what could not be begun; and who waits for what is no more is told so."""
+        begun = len(self.assigning)
+        for name in self._next_names():
+            if not name or name not in self._waiting or name in self.assigning:
+                continue
+            key = self._engine.key(name)
+            if key is None or (key.state is State.UNASSIGNED and self._engine.proposals.room):
+                self._note(name)
+        self._go_on()
+        if len(self.assigning) > begun and self._engine.proposals.room:
+            self._engine.wake_soon()
+
+    def _next_names(self) -> list[str]:
+        names = list(islice(self._turn, LOOKED_AT_A_TICK))
+        if len(names) < LOOKED_AT_A_TICK:
+            self._turn = iter(list(self._waiting))
+            seen = set(names)
+            names += [name for name in islice(self._turn, LOOKED_AT_A_TICK - len(names)) if name not in seen]
+        return names
+
     @property
     def waiting(self) -> int:
         """Number of lookups that wait."""
-        return self._count
+        return len(self._by_token)
 
 
 def _word(why: str) -> str:

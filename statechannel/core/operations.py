@@ -28,6 +28,7 @@ from statechannel.core.commands import (
     Unknown,
     Unload,
 )
+from statechannel.core.deadlines import Deadlines
 from statechannel.core.keys import KeyState
 from statechannel.core.proposals import Result, Status
 from statechannel.core.states import IN_FLIGHT, Action, Flow, State
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 RUNNING, ENDED, FAILED = "running", "ended", "failed"
 REASON_MAX = 1_000
+TIMED_OUT_A_STEP = 1_000
 
 
 @dataclass(slots=True)
@@ -65,13 +67,6 @@ class Operation:
 
 
 @dataclass(slots=True)
-class _Waiter:
-    token: int
-    operation: str
-    deadline_s: float
-
-
-@dataclass(slots=True)
 class _Deletion:
     """A namespace on its way out: closed, unloaded, deleted."""
 
@@ -92,7 +87,9 @@ class Operations:
         self._engine = engine
         self.known: dict[str, Operation] = {}
         self._current: dict[str, str] = {}
-        self._waiters: list[_Waiter] = []
+        self._waiters: dict[str, dict[int, None]] = {}
+        self._waited_for: dict[int, str] = {}
+        self._deadlines = Deadlines()
         self._deletions: dict[str, _Deletion] = {}
         self._starting: dict[int, tuple[str, float]] = {}
 
@@ -114,6 +111,10 @@ class Operations:
             subject = key.namespace if key.flow == Flow.NAMESPACE else name
             operation = Operation(operation_id, key.flow or "", subject, partition, offset)
             remember(self.known, operation_id, operation, self._engine.config.operations_max)
+            if self._engine.judges(partition):
+                self._engine.emit(
+                    "operation.began", operation=operation_id, flow=operation.flow, bundle=subject, offset=offset
+                )
         operation.changed_offset = offset
         operation.state = record.state
         if operation.flow == Flow.NAMESPACE and not key.is_namespace:
@@ -168,11 +169,17 @@ class Operations:
         operation.status, operation.result, operation.changed_offset = status, result, offset
         if self._engine.judges(operation.partition):  # not what a replay comes by
             self._engine.emit(
-                "operation.ended", operation=operation_id, flow=operation.flow, bundle=operation.name, result=result
+                "operation.ended",
+                operation=operation_id,
+                flow=operation.flow,
+                bundle=operation.name,
+                result=result,
+                offset=offset,
             )
-        for waiter in [w for w in self._waiters if w.operation == operation_id]:
-            self._waiters.remove(waiter)
-            self._engine.complete(waiter.token, self._outcome(operation))
+        for token in self._waiters.pop(operation_id, ()):
+            del self._waited_for[token]
+            self._deadlines.drop(token)
+            self._engine.complete(token, self._outcome(operation))
 
     @staticmethod
     def _outcome(operation: Operation) -> Outcome:
@@ -258,6 +265,10 @@ class Operations:
                 )
             except ValueError as error:
                 engine.complete(token, Rejected("bad-split", f"{found.name}: {error}"))
+                return
+            if len(bounds) - 1 > engine.config.split_parts_max:
+                detail = f"{found.name}: a split makes {engine.config.split_parts_max} parts at most (split_parts_max)"
+                engine.complete(token, Rejected("bad-split", f"{detail}; split the parts again"))
                 return
             if len(bounds) < 3:  # noqa: PLR2004 - two children have three bounds
                 engine.complete(token, Rejected("bad-split", f"{found.name}: a split makes two parts or more"))
@@ -430,7 +441,9 @@ class Operations:
         if known is not None and known.status != RUNNING:
             self._engine.complete(token, self._outcome(known))
             return
-        self._waiters.append(_Waiter(token, command.operation, self._engine.now.mono_s + command.timeout_s))
+        self._waiters.setdefault(command.operation, {})[token] = None
+        self._waited_for[token] = command.operation
+        self._deadlines.add(token, self._engine.now.mono_s + command.timeout_s)
 
     def tick(self) -> None:
         """Deadlines of waiters and commands; deletions go on."""
@@ -440,16 +453,26 @@ class Operations:
                 del self._starting[token]
                 detail = "its first record was not read back in time; ask for the operation again later"
                 self._engine.complete(token, Unknown(operation, detail))
-        for waiter in [w for w in self._waiters if now_s >= w.deadline_s]:
-            self._waiters.remove(waiter)
-            known = self.known.get(waiter.operation)
-            if known is None:
-                outcome: Outcome = NotFound(f"no record of operation {waiter.operation} was read")
-            else:
-                outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
-            self._engine.complete(waiter.token, outcome)
+        self._time_out(now_s)
         for deletion in list(self._deletions.values()):
             self._drive(deletion)
+
+    def _time_out(self, now_s: float) -> None:
+        late = self._deadlines.due(now_s, TIMED_OUT_A_STEP)
+        for token in late:
+            operation_id = self._waited_for.pop(token)
+            others = self._waiters[operation_id]
+            del others[token]
+            if not others:
+                del self._waiters[operation_id]
+            known = self.known.get(operation_id)
+            if known is None:
+                outcome: Outcome = NotFound(f"no record of operation {operation_id} was read")
+            else:
+                outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
+            self._engine.complete(token, outcome)
+        if len(late) == TIMED_OUT_A_STEP:
+            self._engine.wake_soon()
 
 
 def _sayable(reason: str | None) -> str | None:

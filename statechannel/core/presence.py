@@ -107,7 +107,15 @@ class Presence:
         member = self.members.heard(engine.now.mono_s, record.offset, record.timestamp_ms, info, live=live)
         self._expected.discard(info["broker"])
         if (member is not None) != was_alive or (member is not None and member.first_offset == record.offset):
+            self._tell_member(record, info, here=member is not None, live=live)
             engine.members_changed()
+
+    def _tell_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
+        broker, incarnation = info["broker"], info["incarnation"]
+        if live and here:
+            self._engine.emit("member.joined", member=broker, incarnation=incarnation, offset=record.offset)
+        elif live:
+            self._engine.emit("member.left", member=broker, incarnation=incarnation, offset=record.offset)
 
     def _tolerate(self, record: RecordRead, info: dict[str, Any]) -> bool:
         """Another process under our id: whether it counts as a member."""
@@ -174,7 +182,7 @@ class Presence:
         if self._claim_seq is not None and info["seq"] >= self._claim_seq and info.get("leading") is True:
             self._claim_seq = None
             self.term = record.offset
-            engine.emit("leader.elected", broker=engine.identity.broker, term=self.term)
+            engine.emit("leader.elected", term=self.term)
             engine.leadership_changed()
 
     # --- leadership -------------------------------------------------------------------------------------------------
@@ -191,7 +199,7 @@ class Presence:
             self._claim_seq = None
             if self.term >= 0:
                 self.term = -1
-                self._engine.emit("leader.resigned", broker=self._engine.identity.broker)
+                self._engine.emit("leader.resigned")
                 self._engine.leadership_changed()
 
     @property
@@ -213,7 +221,7 @@ class Presence:
             lost = self.members.expire(now_s, keep=engine.identity.incarnation)
             if lost:
                 for one in lost:
-                    engine.emit("member.lost", broker=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
+                    engine.emit("member.lost", member=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
                 engine.repair.members_lost([one for one in lost if one.heard_live])
                 engine.members_changed()
         if self.mode is not before:
@@ -308,6 +316,7 @@ class Presence:
             "non_persistent": identity.non_persistent,
             "properties": dict(identity.properties),
             "software": identity.software,
+            "http": identity.http or None,
             "formats": [FORMAT],
             "phase": "caught-up" if engine.caught_up else "joining",
             "mode": engine.mode,

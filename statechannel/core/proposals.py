@@ -93,6 +93,11 @@ class Proposals:
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def room(self) -> int:
+        """How many more proposals and asserts may be on their way."""
+        return max(0, self._engine.config.pending_max - len(self._pending))
+
     def new_id(self) -> str:
         """A ULID: wall time, this process's own random part, and a counter."""
         self._ids += 1

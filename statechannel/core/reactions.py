@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statechannel.core.bundle import bounds_of, bundle_key, children_of, even_bounds
 from statechannel.core.effects import CallHook, Hook
@@ -84,6 +84,11 @@ class Reactions:
     def serving(self) -> dict[str, int]:
         """Bundles served by this process, with their generations."""
         return {name: one.generation for name, one in self.holdings.items() if one.generation is not None}
+
+    @property
+    def serving_count(self) -> int:
+        """How many these are."""
+        return sum(1 for one in self.holdings.values() if one.generation is not None)
 
     def serves(self, key: KeyState) -> bool:
         """Whether this process serves the bundle at the generation that its state says."""
@@ -230,18 +235,24 @@ class Reactions:
     def _prepare_children(self, task: Task, key: KeyState) -> None:
         bounds = bounds_of(key.intent) if key.intent else None
         fits = bounds is not None and bounds[0] == key.lower and bounds[-1] == key.upper and len(bounds) > 2  # noqa: PLR2004
+        if key.intent is not None and len(key.intent) > self._engine.config.split_parts_max:
+            self._give_up(task, key)  # a step may not last, and no honest broker asks for so many
+            return
         if bounds is not None and fits:
             task.children = tuple(bounds)
         elif key.upper - key.lower > 1:
             task.children = tuple(even_bounds(2, key.lower, key.upper))
         else:
-            task.due = Due.GIVE_UP
-            self.holdings.setdefault(key.name, Holding()).prepared = key.version + 1
-            self._wait_for(key.name, task, Hook.ON_OWN, key.version + 1)
+            self._give_up(task, key)
             return
         for child in self._child_names(key.namespace, task.children):
             self.holdings[child] = Holding(prepared=key.version + 2)
             self._wait_for(key.name, task, Hook.ON_OWN, key.version + 2, bundle=child)
+
+    def _give_up(self, task: Task, key: KeyState) -> None:
+        task.due = Due.GIVE_UP
+        self.holdings.setdefault(key.name, Holding()).prepared = key.version + 1
+        self._wait_for(key.name, task, Hook.ON_OWN, key.version + 1)
 
     @staticmethod
     def _child_names(namespace: str, bounds: tuple[int, ...]) -> list[str]:
@@ -276,10 +287,16 @@ class Reactions:
             return
         bundle = task.hooks.pop(event.hook_id)
         if event.error is not None:
-            self._engine.emit("hook.failed", bundle=bundle, due=task.due, error=event.error)
+            self._engine.emit("hook.failed", bundle=bundle, error=event.error, **self._about(name, task))
             self._hooks_failed(name, task)
             return
         self._advance(name, task)
+
+    def _about(self, name: str, task: Task) -> dict[str, Any]:
+        """Which reaction it is, to which record."""
+        key = self._engine.key(name)
+        operation, offset = (None, -1) if key is None else (key.operation, key.offset)
+        return {"due": task.due, "version": task.version, "operation": operation, "offset": offset}
 
     def _hooks_failed(self, name: str, task: Task) -> None:
         """A hook raised or hung: the documented way out for each reaction, never a stuck bundle."""
@@ -419,7 +436,7 @@ class Reactions:
             if key is None:
                 continue
             if task.hooks and engine.now.mono_s >= task.deadline_s:
-                engine.emit("hook.late", bundle=name, due=task.due)
+                engine.emit("hook.late", bundle=name, **self._about(name, task))
                 self._hooks_failed(name, task)
             elif task.sent and engine.now.mono_s >= task.retry_at_s + engine.config.retry_interval_s:
                 # Its end is still open: writing the same wish once more cannot do harm, only one can be accepted.

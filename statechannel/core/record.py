@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from statechannel.core.bundle import bounds_of
+from statechannel.core.bundle import bounds_of, joined_bounds
 from statechannel.core.states import State
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Record:
     Attributes:
         base: Id of the accepted record built on (proposal) or restated (assert, the field `asserts`).
         raw: The JSON object as read, for the fields that are never judged.
+        numbers: Of the children, where the decoder has them: lower and upper bound of each, one after the other.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class Record:
         "id",
         "incarnation",
         "kind",
+        "numbers",
         "raw",
         "state",
         "to",
@@ -76,12 +78,17 @@ class Record:
         self.from_ = from_
         self.to = to
         self.children: list[str] | None = None
+        self.numbers: array[int] | None = None
         self.forced = forced
         self.clean_to = -1
 
     def bounds(self) -> array[int] | None:
         """Bounds of the children, or None where they are not contiguous."""
-        return None if self.children is None else bounds_of(self.children)
+        if self.children is None:
+            return None
+        if self.numbers is None:
+            return bounds_of(self.children)
+        return joined_bounds(self.numbers)
 
     def text(self, name: str) -> str | None:
         """A field that is for people only: its value if it is a string, else None."""

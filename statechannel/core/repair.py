@@ -5,9 +5,11 @@ Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from statechannel.core.lookups import Chosen
+from statechannel.core.chosen import Chosen, OnTheirWay
 from statechannel.core.proposals import Result
 from statechannel.core.states import Action, Flow, State
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from statechannel.core.membership import Lost
 
 MASS_LOSS_AT_LEAST = 2
+LOOKED_AT_A_TICK = 5_000
+"""Bundles that one step looks at; the next one, at once, goes on."""
 
 
 class Repair:
@@ -30,13 +34,15 @@ class Repair:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.paused_why: str | None = None
-        self.on_their_way: dict[str, Chosen] = {}
+        self.on_their_way = OnTheirWay()
         self._paused_until_s = 0.0
         self._losses: list[tuple[float, str]] = []
         self._next_s = 0.0
         self._next_scan_s = 0.0
         self._scan_wanted = True
+        self._scan: Iterator[KeyState] | None = None
         self._in_flight_since: dict[str, tuple[int, float]] = {}
+        self._on_duty = False
 
     def members_lost(self, lost: list[Lost]) -> None:
         """Brokers expired: look at everything soon, unless so many went that our own eyes are to be doubted."""
@@ -76,38 +82,72 @@ class Repair:
             waiting = any(loss[1] not in engine.presence.members.alive for loss in self._losses)
             if now_s >= self._paused_until_s or not waiting:
                 self.resume()
-        if not engine.leading or not engine.may_write or self.paused_why is not None or now_s < self._next_s:
+        acting = engine.leading and engine.may_write and self.paused_why is None
+        self._tell_duty(acting=acting)
+        if not acting or (now_s < self._next_s and self._scan is None):
             return
         if not engine.presence.knows_absence():
             self._scan_wanted = True
             return
-        self._next_s = now_s + engine.config.repair_interval_s
-        whole = self._scan_wanted or now_s >= self._next_scan_s
-        if whole:
-            self._scan_wanted = False
-            self._next_scan_s = now_s + engine.config.scan_interval_s
-        for name in [n for n, one in self.on_their_way.items() if one.late(now_s, engine.config.retry_interval_s)]:
-            del self.on_their_way[name]
+        if self.on_their_way.drop_late(now_s, engine.config.retry_interval_s):
             self._scan_wanted = True
-        room = engine.config.repair_batch_max
-        for replica in engine.replicas:
-            if not replica.caught_up:
-                continue
-            keys = list(replica.view.live()) if whole else list(replica.view.in_flight)
-            self._forget(replica.view.in_flight)
-            for key in keys:
-                why = self._orphaned(key)
-                if why is None or key.name in self.on_their_way:
-                    continue
-                if room == 0:
-                    self.wanted()
-                    return
-                room -= 1
-                self._force(key, why)
+        due = now_s >= self._next_s
+        if due:
+            self._next_s = now_s + engine.config.repair_interval_s
+            self._forget()
+            if self._scan_wanted or now_s >= self._next_scan_s:
+                self._scan_wanted = False
+                self._next_scan_s = now_s + engine.config.scan_interval_s
+                self._scan = self._live()
+        if self._scan is not None:
+            self._go_on(self._scan)
+        elif due:
+            self._look_at(
+                key for replica in engine.replicas if replica.caught_up for key in list(replica.view.in_flight)
+            )
 
-    def _forget(self, in_flight: dict[KeyState, None]) -> None:
-        if len(self._in_flight_since) > 2 * len(in_flight) + 64:
-            names = {key.name for key in in_flight}
+    def _tell_duty(self, *, acting: bool) -> None:
+        if acting is not self._on_duty:
+            self._on_duty = acting
+            if acting:
+                self._engine.emit("repair.began", term=self._engine.presence.term)
+            else:
+                self._engine.emit("repair.ended", why=self.paused_why or "this broker does not lead, or cannot write")
+
+    def _live(self) -> Iterator[KeyState]:
+        """Every live bundle, over several steps: a hundred thousand keys are more than one step may look at."""
+        for replica in self._engine.replicas:
+            view = replica.view
+            for key in list(view.keys.values()) if replica.caught_up else ():
+                if replica.view is not view:
+                    break  # joined anew meanwhile, and then a scan is wanted
+                if key.lower >= 0 and key.state is not None and key.state is not State.DELETED:
+                    yield key
+
+    def _go_on(self, scan: Iterator[KeyState]) -> None:
+        portion = list(islice(scan, LOOKED_AT_A_TICK))
+        left = self._look_at(iter(portion))
+        self._scan = chain(left, scan) if left or len(portion) == LOOKED_AT_A_TICK else None
+        if self._scan is not None and not left:
+            self._engine.wake_soon()
+
+    def _look_at(self, keys: Iterator[KeyState]) -> list[KeyState]:
+        """Force what is orphaned on; the keys for which there was no room."""
+        room = self._engine.config.repair_batch_max
+        for key in keys:
+            why = self._orphaned(key)
+            if why is None or key.name in self.on_their_way:
+                continue
+            if room == 0:
+                return [key, *keys]
+            room -= 1
+            self._force(key, why)
+        return []
+
+    def _forget(self) -> None:
+        views = [replica.view for replica in self._engine.replicas if replica.caught_up]
+        if len(self._in_flight_since) > 2 * sum(len(view.in_flight) for view in views) + 64:
+            names = {key.name for view in views for key in view.in_flight}
             for name in [n for n in self._in_flight_since if n not in names]:
                 del self._in_flight_since[name]
 
@@ -144,7 +184,7 @@ class Repair:
         name = key.name
 
         def done(_: Result) -> None:
-            self.on_their_way.pop(name, None)
+            self.on_their_way.drop(name)
             # Whatever came of it, the next round looks at the state again.
             self._scan_wanted = True
 
@@ -169,7 +209,7 @@ class Repair:
             reason=why,
         )
         if written is not None:
-            self.on_their_way[name] = Chosen(chosen, engine.now.mono_s)
+            self.on_their_way.add(name, Chosen(chosen, engine.now.mono_s))
 
 
 def _responsible(key: KeyState) -> tuple[str, str | None]:

@@ -29,6 +29,9 @@ class Phase(StrEnum):
     BROKEN = "broken"  # the topic is not the one that was opened
 
 
+KEPT_MAX_BYTES = 256 * 2**20
+
+
 class Replica:
     """Reader of one partition.
 
@@ -43,7 +46,14 @@ class Replica:
     """
 
     def __init__(
-        self, partition: int, partitions: int, *, compaction_lag_s: float, kept_records_max: int, tail_records: int = 1
+        self,
+        partition: int,
+        partitions: int,
+        *,
+        compaction_lag_s: float,
+        kept_records_max: int,
+        kept_max_bytes: int = KEPT_MAX_BYTES,
+        tail_records: int = 1,
     ) -> None:
         self.partition = partition
         self.partitions = partitions
@@ -57,6 +67,8 @@ class Replica:
         self.end_offset = 0
         self._half_lag_s = compaction_lag_s / 2
         self._kept_max = kept_records_max
+        self._kept_max_bytes = kept_max_bytes
+        self._kept_bytes = 0
         self._tail = max(1, tail_records)
         self._lenient = False
         self._joiner: Joiner | None = None
@@ -77,7 +89,7 @@ class Replica:
         """The partition is read from its beginning, (again)."""
         self._opened_at_s = now_s
         self.position = 0
-        self._kept = []
+        self._kept, self._kept_bytes = [], 0
         self.end_offset = end_offset
         self._joiner = None
         self.phase = Phase.READING
@@ -202,8 +214,12 @@ class Replica:
 
     def _keep(self, record: RecordRead) -> None:
         self._kept.append(record)
-        if len(self._kept) > self._kept_max:
-            self._start_over(f"more than {self._kept_max} records came while waiting for a clean heartbeat")
+        self._kept_bytes += len(record.value or b"")
+        if len(self._kept) > self._kept_max or self._kept_bytes > self._kept_max_bytes:
+            self._start_over(
+                f"more than {self._kept_max} records, or {self._kept_max_bytes} bytes, came while waiting for a clean "
+                "heartbeat"
+            )
             return
         if record.key == codec.HEARTBEAT_KEY:
             heartbeat = codec.decode_heartbeat(record.value)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from statechannel.core.chosen import Chosen, OnTheirWay
 from statechannel.core.commands import Done, Rejected
-from statechannel.core.lookups import Chosen
 from statechannel.core.proposals import Result
 from statechannel.core.states import Action, Flow, State
 
@@ -33,7 +33,7 @@ class Departure:
         self.begun = False
         self._token = 0
         self._deadline_s = 0.0
-        self.on_their_way: dict[str, Chosen] = {}
+        self.on_their_way = OnTheirWay()
         self._retry_at_s = 0.0
         self._todo: list[str] = []
         self._goodbye_at_s: float | None = None
@@ -48,7 +48,7 @@ class Departure:
         self.begun = True
         self._token = token
         self._deadline_s = engine.now.mono_s + budget_s
-        engine.emit("shutdown.began", serving=len(engine.serving()), budget_s=budget_s)
+        engine.emit("shutdown.began", serving=engine.serving_count, budget_s=budget_s)
         engine.presence.announce_change()
         engine.reactions.recheck()
         self.tick()
@@ -120,7 +120,7 @@ class Departure:
             if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.on_their_way:
                 continue
             destination = engine.lookups.choose(key, without=me)
-            self.on_their_way[name] = Chosen(destination, engine.now.mono_s)
+            self.on_their_way.add(name, Chosen(destination, engine.now.mono_s))
             engine.proposals.propose(
                 key,
                 State.RELEASING,
@@ -135,7 +135,7 @@ class Departure:
 
     def _written(self, name: str) -> Callable[[Result], None]:
         def done(_: Result) -> None:
-            self.on_their_way.pop(name, None)
+            self.on_their_way.drop(name)
             self.go_on()
 
         return done

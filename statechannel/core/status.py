@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from statechannel.core.commands import Rejected
+from statechannel.core.presence import Mode
+from statechannel.core.replica import Phase
+from statechannel.core.verdict import Verdict
+
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
+
+
+def refusal_of(engine: Engine) -> Rejected | None:
+    """Why no operation can be started now."""
+    stopped = next((replica for replica in engine.replicas if replica.phase is Phase.STOPPED), None)
+    if stopped is not None:
+        return Rejected(Verdict.UNSUPPORTED_FORMAT, stopped.why)
+    if not engine.caught_up:
+        return Rejected("joining", "this broker has not caught up with the channel yet; try again or ask another")
+    if engine.mode is not Mode.NORMAL:
+        return Rejected(f"{engine.mode}-mode", "the log is, or was a moment ago, out of reach; try again later")
+    return Rejected("draining", "this broker is shutting down; ask another one") if engine.draining else None
 
 
 def status_of(engine: Engine) -> dict[str, Any]:
@@ -19,7 +36,7 @@ def status_of(engine: Engine) -> dict[str, Any]:
         "term": engine.presence.term,
         "draining": engine.draining,
         "caught_up": engine.caught_up,
-        "serving": len(engine.serving()),
+        "serving": engine.serving_count,
         "lookups_waiting": engine.lookups.waiting,
         "pending": len(engine.proposals),
         "oldest_debt_s": engine.duties.oldest_debt_s(),

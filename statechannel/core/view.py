@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.core import codec
-from statechannel.core.bundle import parse_key, partition_of, range_name
+from statechannel.core.bundle import children_of, parse_key, partition_of
 from statechannel.core.keys import KeyState, Ring, Writer
 from statechannel.core.ledger import Ledger
 from statechannel.core.record import Record
@@ -229,37 +229,49 @@ class View:
         state = State.ASSIGNED if split else State.UNASSIGNED
         version = parent.version + 1 if split else parent.version
         owner = parent.from_ if split else None
-        prefix = parent.namespace.encode() + b"/"
+        server = parent.writer if split else None
+        prefix = parent.namespace + "/"
+        keys = self.keys
         children: dict[int, KeyState] = {}
-        for index in range(len(bounds) - 1):
-            lower, upper = bounds[index], bounds[index + 1]
-            name = prefix + range_name(lower, upper).encode()
-            child = self.keys.get(name)
+        for index, range_ in enumerate(children_of(bounds)):
+            name = (prefix + range_).encode()
+            lower = bounds[index]
+            child = keys.get(name)
             if child is None:
-                child = self.keys[name] = KeyState(parent.namespace, lower, upper)
-            child.ring = ring
+                # All at once and not by `place`: 32,768 of them come in one step.
+                child = keys[name] = KeyState(parent.namespace, lower, bounds[index + 1])
+                child.state, child.version, child.to, child.bound = state, version, owner, owner
+                child.ring = ring
+            else:
+                child.ring = ring
+                self.place(child, state, version, None, owner)
+                child.forced, child.bounds, child.intent = False, None, None
+                ring.owned -= split
+                self._count(owner, None)
             children[lower] = child
-            self.place(child, state, version, None, owner)
             child.record_id = parent.record_id
             child.derived = True
-            child.forced = False
             child.writer = parent.writer
-            child.server = parent.writer if split else None
+            child.server = server
             child.operation = parent.operation
             child.flow = parent.flow
             child.offset = parent.offset
-            child.bounds = None
-            child.intent = None
+        ring.highest = max(ring.highest, version)
+        if owner is not None and children:
+            self.load[owner] = self.load.get(owner, 0) + len(children)
+        if split:
+            ring.owned += len(children)
         ring.live.update(children)
 
     def _end_ring(self, ring: Ring) -> None:
+        keys, open_debts = self.keys, self.ledger.open
         for member in (*ring.live.values(), *ring.parents):
             if member.bound_for is not None:
                 self._count(member.bound_for, None)
             self.in_flight.pop(member, None)
             member.forget()
-            if member.settled < 0 and member not in self.ledger.open:
-                del self.keys[member.key]
+            if member.settled < 0 and member not in open_debts:
+                del keys[member.key]
 
     def get(self, key: str) -> KeyState | None:
         """State of a key that exists."""

@@ -19,10 +19,14 @@ class OncePerKind(logging.Filter):
     """Lets one line of a kind (its first two words: what, and which client) pass every `EVERY_S`, and counts the rest.
 
     Of a member that closes nothing passes: that it cannot reach Kafka is in its last words, which must not be buried.
+
+    Args:
+        prefix: Lines that begin otherwise all pass.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
         super().__init__()
+        self._prefix = prefix
         self._lock = threading.Lock()
         self._passed: dict[str, tuple[float, int]] = {}
         self._closing: frozenset[str] = frozenset()
@@ -36,6 +40,8 @@ class OncePerKind(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """See the class."""
         said = record.getMessage()
+        if not said.startswith(self._prefix):
+            return True
         kind = " ".join(said.split(maxsplit=2)[:2])
         if kind.partition(" ")[2].rpartition("#")[0] in self._closing:
             return False

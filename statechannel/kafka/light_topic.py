@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from statechannel.kafka.client_log import OncePerKind
 from statechannel.kafka.errors import describe, translate
 from statechannel.kafka.light_writer import Headers, LightCounts, LightTuning, LightWriter
 
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+_log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take turns several times a second
 
 _LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 _OTHER_TOPIC = frozenset(

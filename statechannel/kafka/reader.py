@@ -77,6 +77,7 @@ class ReaderTuning:
         batch_records: At most so many records in one delivery; more do not fit into a core's cache.
         portion_records: So many records of the channel come as one `RecordsRead`, which a replay takes in faster; fewer, as
             live traffic brings them, one by one.
+        portion_bytes: Portions of larger records come one by one too: a portion is taken in one step, which must not last.
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
         watch_s: Time between two questions whether the topics are still the same.
         watch_timeout_s: After this long without an answer Kafka counts as away.
@@ -84,6 +85,7 @@ class ReaderTuning:
 
     batch_records: int = 500
     portion_records: int = 128
+    portion_bytes: int = 1_000_000
     poll_s: float = 0.1
     watch_s: float = 5.0
     watch_timeout_s: float = 3.0
@@ -257,8 +259,13 @@ class LogReader:
         if len(places) == 1 and not any(map(Message.error, batch)):
             name, number = place = places.pop()
             records = list(self._records(batch, self._roles[name], number))  # type: ignore[index, arg-type]
-            bulk = self._roles[name] is Topic.CHANNEL and len(records) >= self._tuning.portion_records  # type: ignore[index]
-            inputs += [RecordsRead(records)] if bulk else records
+            size_bytes = sum(map(len, batch))
+            bulk = (
+                self._roles[name] is Topic.CHANNEL  # type: ignore[index]
+                and len(records) >= self._tuning.portion_records
+                and size_bytes <= self._tuning.portion_bytes
+            )
+            inputs += [RecordsRead(records, size_bytes)] if bulk else records
             ends[place] = batch[-1].offset()  # type: ignore[index, assignment]
         else:
             self._sort_out(batch, inputs, ends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core.engine import Engine
@@ -11,11 +12,15 @@ from statechannel.kafka.from_settings import to_client, to_topics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
 from statechannel.runtime.driver import DriverOptions
+from statechannel.runtime.endpoint import Endpoint, EndpointLimits, url_of
+from statechannel.runtime.events import Level
+from statechannel.runtime.health import routes
 from statechannel.runtime.host import Host, HostOptions
 from statechannel.runtime.metrics import Metrics
 from statechannel.runtime.parts import KafkaLog
 from statechannel.runtime.requests import DeskOptions
 from statechannel.runtime.supervision import RestartPolicy
+from statechannel.runtime.watch import Availability
 from statechannel.settings import to_engine
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from statechannel.kafka.topic_policy import ChannelTopics
     from statechannel.kafka.topics import TopicInfo
     from statechannel.runtime.hooks import BrokerHooks
+    from statechannel.runtime.traces import Traces
     from statechannel.settings import Settings
 
 
@@ -64,10 +70,15 @@ def host_options(settings: Settings) -> HostOptions:
         watchdog_s=runtime.watchdog_s,
         close_timeout_s=runtime.close_timeout_s,
         commands_max=runtime.commands_max,
+        debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
         extension_requests_max=requests.extension_requests_max,
-        driver=DriverOptions(inbox_limit=settings.limits.inbox_max),
+        changes_max_bytes=runtime.changes_max_mib * 2**20,
+        driver=DriverOptions(
+            inbox_limit=settings.limits.inbox_max, inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20
+        ),
         desk=DeskOptions(
             open_max=requests.open_max,
+            open_max_bytes=requests.open_max_mib * 2**20,
             remembered=requests.remembered_max,
             repeat_s=requests.repeat_s,
             linger_ms=int(requests.linger_s * 1_000),
@@ -107,19 +118,60 @@ async def open_member(
     infos = await asyncio.to_thread(_topics, settings, found, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
     config = to_engine(settings, partitions=partitions)
-    metrics = Metrics(settings.channel.name, identity.broker, registry)
-    if settings.observe.metrics_port is not None:
-        metrics.serve(settings.observe.metrics_port)
-    log = KafkaLog(found.client, found.topics, infos, policy=restart_policy(settings), on_restart=metrics.restarted)
+    observe = settings.observe
+    metrics = Metrics(
+        settings.channel.name,
+        identity.broker,
+        registry,
+        least=Level[observe.log_level.name],
+        events_per_second_max=observe.events_per_second_max,
+    )
+    traces = _traces(settings, identity) if observe.traces else None
+    endpoint = _endpoint(settings, metrics)
+    if endpoint is not None:
+        identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
+    log = KafkaLog(
+        found.client,
+        found.topics,
+        infos,
+        policy=restart_policy(settings),
+        on_restart=metrics.restarted,
+        on_availability=Availability(metrics).changed,
+    )
     engine = Engine(identity, config, placement)
-    host = Host(engine, log, hooks, metrics, options=host_options(settings), on_stuck=on_stuck)
+    host = Host(engine, log, hooks, metrics, options=host_options(settings), traces=traces, on_stuck=on_stuck)
+    if endpoint is not None:
+        host.endpoint = endpoint
+        endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
     try:
         host.start()
     except BaseException:
         await asyncio.to_thread(log.close, 1.0)
-        metrics.close()
+        if endpoint is not None:
+            endpoint.close()
         raise
     return Opened(host, found, partitions, config.compaction_lag_s)
+
+
+def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:
+    """The endpoint, on its port; it has its pages once there is somebody to tell of."""
+    observe = settings.observe
+    if observe.metrics_port is None:
+        return None
+    endpoint = Endpoint(
+        {},
+        limits=EndpointLimits(observe.http_connections_max, observe.http_timeout_s),
+        on_answer=lambda path, status: metrics.counted("http_requests", path, str(status)),
+        on_refused=lambda: metrics.counted("http_refused"),
+    )
+    endpoint.serve(observe.metrics_port, observe.metrics_address)
+    return endpoint
+
+
+def _traces(settings: Settings, identity: Identity) -> Traces:
+    from statechannel.runtime.traces import exporting  # noqa: PLC0415 - an extra: nothing of it is needed without
+
+    return exporting(settings.channel.name, identity.broker, identity.incarnation)
 
 
 def _topics(settings: Settings, found: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from statechannel.core import codec
-from statechannel.core.bundle import bundle_key, parse_key, parse_range
+from statechannel.core.bundle import bundle_key, parse_key
 from statechannel.core.inputs import Topic
 from statechannel.core.joiner import Joiner
 from statechannel.core.states import State
@@ -21,13 +22,14 @@ from statechannel.kafka.tail import PartitionTail
 from statechannel.runtime.outcomes import plain
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from statechannel.core.inputs import RecordRead
     from statechannel.core.record import Record
     from statechannel.kafka.client_settings import ClientSettings
 
 _CHUNK = 500
+WAITING_MAX_BYTES = 64 * 2**20
 
 
 class ChangesError(StateChannelError):
@@ -72,7 +74,7 @@ class Change:
     reason: str | None = None
     forced: bool = False
     lost: Mapping[str, Any] | None = None
-    derived: tuple[Derived, ...] = ()
+    derived: Sequence[Derived] = ()
 
     @classmethod
     def of(cls, record: Record, read: RecordRead) -> Change:
@@ -107,18 +109,54 @@ class Change:
         return found
 
 
-def _derived(record: Record, key: str) -> tuple[Derived, ...]:
+class Derivation(Sequence[Derived]):
+    """The bundles that a record brought into being, made when somebody looks at them: a ring has up to 32,768."""
+
+    __slots__ = ("_bounds", "_namespace", "_owner", "_state", "_version")
+
+    def __init__(self, namespace: str, bounds: Sequence[int], state: State, version: int, owner: str | None) -> None:
+        self._namespace = namespace
+        self._bounds = bounds
+        self._state = state
+        self._version = version
+        self._owner = owner
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Derived: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Derived, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Derived | tuple[Derived, ...]:
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(index)
+        bundle = bundle_key(self._namespace, self._bounds[place], self._bounds[place + 1])
+        return Derived(bundle, self._state, self._version, self._owner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def _derived(record: Record, key: str) -> Sequence[Derived]:
     parts = parse_key(key.encode())
-    if record.children is None or parts is None:
+    bounds = record.bounds()
+    if bounds is None or parts is None:
         return ()
     split = not parts.is_namespace
     state = State.ASSIGNED if split else State.UNASSIGNED
-    ranges = (parse_range(child) for child in record.children)
-    return tuple(
-        Derived(bundle_key(parts.namespace, *bounds), state, record.version + split, record.from_ if split else None)
-        for bounds in ranges
-        if bounds is not None
-    )
+    return Derivation(parts.namespace, bounds, state, record.version + split, record.from_ if split else None)
 
 
 # --- the past -------------------------------------------------------------------------------------------------------
@@ -251,29 +289,33 @@ def _portion(found: Iterator[Change]) -> list[Change]:
 
 
 class Watcher:
-    """One subscriber: what came and was not taken yet."""
+    """One subscriber: what came and was not taken yet, bounded in number and in size."""
 
-    def __init__(self, owner: LiveChanges, limit: int) -> None:
+    def __init__(self, owner: LiveChanges, limit: int, limit_bytes: int) -> None:
         self._owner = owner
         self._limit = limit
-        self._items: deque[Change] = deque()
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._items: deque[tuple[Change, int]] = deque()
         self._came = asyncio.Event()
         self._error: StateChannelError | None = None
 
-    def tell(self, change: Change) -> None:
-        """A new change."""
+    def tell(self, change: Change, size_bytes: int) -> None:
+        """A new change; the size is that of its record."""
         if self._error is not None:
             return
-        if len(self._items) >= self._limit:
+        waiting = len(self._items)
+        if waiting >= self._limit or (waiting and self._bytes + size_bytes > self._limit_bytes):
             self.fail(
                 ChangesError(
-                    f"The consumer of the changes is too slow: {self._limit} wait; the next is offset {change.offset} "
-                    f"of partition {change.partition}.",
+                    f"The consumer of the changes is too slow: {waiting} ({self._bytes} bytes) wait; the next is "
+                    f"offset {change.offset} of partition {change.partition}.",
                     hint="Take changes faster, or subscribe again from the position of the last one taken.",
                 )
             )
             return
-        self._items.append(change)
+        self._items.append((change, size_bytes))
+        self._bytes += size_bytes
         self._came.set()
 
     def fail(self, error: StateChannelError) -> None:
@@ -288,7 +330,9 @@ class Watcher:
                 raise self._error
             self._came.clear()
             await self._came.wait()
-        return self._items.popleft()
+        change, size_bytes = self._items.popleft()
+        self._bytes -= size_bytes
+        return change
 
     def close(self) -> None:
         """Unsubscribe."""
@@ -296,15 +340,20 @@ class Watcher:
 
 
 class LiveChanges:
-    """Hands every accepted record of a caught-up replica to those who watch."""
+    """Hands every accepted record of a caught-up replica to those who watch.
 
-    def __init__(self) -> None:
+    Args:
+        limit_bytes: What may wait for one subscriber, by the size of the records.
+    """
+
+    def __init__(self, limit_bytes: int = WAITING_MAX_BYTES) -> None:
+        self._limit_bytes = limit_bytes
         self._watchers: list[Watcher] = []
         self._closed: StateChannelError | None = None
 
     def watch(self, limit: int) -> Watcher:
         """A new subscriber, at most `limit` changes behind."""
-        watcher = Watcher(self, limit)
+        watcher = Watcher(self, limit, self._limit_bytes)
         if self._closed is not None:
             watcher.fail(self._closed)
         self._watchers.append(watcher)
@@ -320,7 +369,7 @@ class LiveChanges:
         if self._watchers:
             change = Change.of(record, read)
             for watcher in self._watchers:
-                watcher.tell(change)
+                watcher.tell(change, len(read.value or b""))
 
     def interrupt(self, partition: int) -> None:
         """A partition is read anew: what was accepted in between is not seen here."""

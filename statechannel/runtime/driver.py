@@ -13,8 +13,9 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.core.inputs import Now, RecordsRead, Tick
-from statechannel.runtime.inbox import Inbox
+from statechannel.core.inputs import Now, RecordRead, RecordsRead, Tick
+from statechannel.runtime.inbox import SIZE_LIMIT_BYTES, Inbox
+from statechannel.runtime.stalls import Stalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +49,15 @@ class DriverOptions:
         beat_s: Longest time between two looks at the clock; the watchdog counts these beats.
         evidence: Inputs kept to explain a violated invariant, besides the one at which it shows: that is kept whole,
             also a portion of a replay with more records than this.
+        evidence_bytes: Of a larger value only so much is kept among them.
     """
 
     inbox_limit: int = 20_000
+    inbox_limit_bytes: int = SIZE_LIMIT_BYTES
     slice_s: float = 0.005
     beat_s: float = 0.25
     evidence: int = 300
+    evidence_bytes: int = 4_096
 
 
 class Driver:
@@ -92,7 +96,10 @@ class Driver:
         self._given: Sequence[Input] = ()
         self._context = copy_context()  # not that of whoever happens to wake us
         self._running = False
-        self.inbox = Inbox(self._options.inbox_limit, self._wake)
+        self._taken: deque[Input] = deque()
+        self._effects: deque[Effect] = deque()
+        self.inbox = Inbox(self._options.inbox_limit, self._wake, self._options.inbox_limit_bytes)
+        self.stalls = Stalls()
         self.beats = 0
         self.steps = 0
         self.last_progress_s = time.monotonic()
@@ -126,8 +133,10 @@ class Driver:
         if loop is None or not self._running:
             return
         if threading.get_ident() == self._thread:
+            self.stalls.due(loop.time())
             loop.call_soon(self._pump, context=self._context)  # without the detour through the loop's socket
             return
+        self.stalls.due(loop.time())
         try:
             loop.call_soon_threadsafe(self._pump, context=self._context)
         except RuntimeError:  # the embedder closed its loop under us; nobody is left to tell
@@ -137,6 +146,7 @@ class Driver:
         """Step what waits, for one slice of time at most."""
         if not self._running:
             return
+        self.stalls.begin()
         try:
             more = self._burst()
             if self._on_progress is not None:
@@ -144,46 +154,61 @@ class Driver:
         except Exception as error:
             self._fail(error)
             return
+        self.stalls.end()
         if not self._alive():
             return
         self.beats += 1
         if more and self._loop is not None:
+            self.stalls.due(self._loop.time())
             self._loop.call_soon(self._pump, context=self._context)
         else:
             self._set_timer()
 
     def _burst(self) -> bool:
-        """Whether inputs are left."""
-        engine, divert, perform, recent = self._engine, self._divert, self._perform, self._recent
-        began_s = time.monotonic()
+        """Whether inputs are left. The slice is looked at after each input and effect: one may be large, or many."""
+        until_s = time.monotonic() + self._options.slice_s
         while self._alive():
+            if not self._perform_until(until_s):
+                return True
             now = self._now()
             self.last_progress_s = now.mono_s
-            if now.mono_s >= engine.wake_at_s:
-                self._step(now, _TICK)
-            batch = self.inbox.take(_BATCH)
-            if not batch:
-                return False
-            for item in batch:
-                recent += self._given
-                self._given = item.records if isinstance(item, RecordsRead) else (item,)
-                if divert is not None and divert(item):
-                    continue
-                for effect in engine.step(now, item):
-                    perform(effect)
-                if not self._alive():
-                    break
-            self.steps += len(batch)
-            if time.monotonic() - began_s > self._options.slice_s:
+            if now.mono_s >= self._engine.wake_at_s:
+                self._give(now, _TICK)
+            elif self._taken:
+                self._give(now, self._taken.popleft())
+            else:
+                self._taken += self.inbox.take(_BATCH)
+                if not self._taken:
+                    return False
+            if time.monotonic() > until_s:
                 return True
         return False
 
-    def _step(self, now: Now, given: Input) -> None:
-        self._recent += self._given
-        self._given = (given,)
+    def _perform_until(self, until_s: float) -> bool:
+        """Perform the effects of the last step, in their order; False if some are left when the time is over."""
+        effects = self._effects
+        while effects:
+            self._perform(effects.popleft())
+            if not self._alive():
+                effects.clear()
+            elif effects and time.monotonic() > until_s:
+                return False
+        return True
+
+    def _give(self, now: Now, given: Input) -> None:
+        self._remember(self._given)
+        self._given = given.records if isinstance(given, RecordsRead) else (given,)
         self.steps += 1
-        for effect in self._engine.step(now, given):
-            self._perform(effect)
+        if given is _TICK or self._divert is None or not self._divert(given):
+            self._effects += self._engine.step(now, given)
+
+    def _remember(self, given: Sequence[Input]) -> None:
+        """What was given before is evidence: the newest of it, without the bulk of large values."""
+        limit = self._options.evidence_bytes
+        for item in given[-self._options.evidence :]:
+            if item.__class__ is RecordRead and len(item.value or b"") > limit:
+                item = item._replace(value=item.value[:limit])  # type: ignore[index]  # noqa: PLW2901
+            self._recent.append(item)
 
     def _set_timer(self) -> None:
         """One timer at a time: for the engine's next wish, or the next beat; one that comes sooner does as well."""
@@ -195,6 +220,7 @@ class Driver:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_later(wait_s, self._timed, context=self._context)
+        self.stalls.due(self._timer.when())
 
     def _timed(self) -> None:
         self._timer = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
@@ -160,10 +161,11 @@ def refuse_inside_hook(method: str) -> None:
 class _Call:
     """One call of a hook: waiting for the one before it on the same bundle, or running."""
 
-    __slots__ = ("before", "effect", "next", "task", "timer")
+    __slots__ = ("asked_s", "before", "effect", "next", "task", "timer")
 
     def __init__(self, effect: CallHook) -> None:
         self.effect = effect
+        self.asked_s = time.monotonic()
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.before: _Call | None = None
@@ -179,6 +181,7 @@ class HookRunner:
         feed: Takes `HookFinished`.
         urls_of: Listeners of a broker as it registered them, for `on_moved`.
         on_problem: Told the hook and the error of each that failed; for metrics.
+        on_end: Told of each call that ended, with the seconds since it was asked for, and its error.
     """
 
     def __init__(
@@ -188,11 +191,13 @@ class HookRunner:
         feed: Callable[[Input], None],
         urls_of: Callable[[str], Mapping[str, str]],
         on_problem: Callable[[Hook, str], None] | None = None,
+        on_end: Callable[[CallHook, float, str | None], None] | None = None,
     ) -> None:
         self._hooks = hooks
         self._feed = feed
         self._urls_of = urls_of
         self._on_problem = on_problem
+        self._on_end = on_end
         self._open: set[_Call] = set()
         self._last: dict[str, _Call] = {}
         self._wanted = frozenset(hook for hook in Hook if _overridden(hooks, hook))
@@ -275,6 +280,8 @@ class HookRunner:
             _log.warning("hook-failed", bundle=effect.bundle, generation=effect.generation, error=error)
             if self._on_problem is not None:
                 self._on_problem(effect.hook, error)
+        if self._on_end is not None:
+            self._on_end(effect, time.monotonic() - call.asked_s, error)
         self._tell(effect, error)
         self._hand_on(call)
 

@@ -36,8 +36,8 @@ from statechannel.core.inputs import (
     Topic,
 )
 from statechannel.core.presence import Mode
-from statechannel.runtime import arguments, outcomes, request_record
-from statechannel.runtime.changes import LiveChanges
+from statechannel.runtime import arguments, request_record
+from statechannel.runtime.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.runtime.collector import ReplayCalm
 from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
@@ -46,13 +46,17 @@ from statechannel.runtime.hooks import BrokerHooks, HookRunner
 from statechannel.runtime.request_record import Asked, Request
 from statechannel.runtime.requests import DeskOptions, RequestDesk
 from statechannel.runtime.supervision import Watchdog, log_evidence, within
+from statechannel.runtime.surroundings import EngineSurroundings
+from statechannel.runtime.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.core.engine import Engine
+    from statechannel.runtime.endpoint import Endpoint
     from statechannel.runtime.metrics import Metrics
     from statechannel.runtime.parts import Log
+    from statechannel.runtime.traces import Traces
 
 _log = structlog.get_logger(__name__)
 
@@ -76,7 +80,9 @@ class HostOptions:
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
         commands_max: Commands that may wait for an answer.
         extension_requests_max: Requests that extensions may be answering at the same time.
+        changes_max_bytes: What may wait for one subscriber of the changes.
         observe_s: Time between two updates of the gauges.
+        debt_alarm_s: An open debt that is older raises the alarm.
         review_s: Time between two looks at open requests when nothing was read.
     """
 
@@ -84,8 +90,10 @@ class HostOptions:
     close_timeout_s: float = 8.0
     commands_max: int = 100_000
     extension_requests_max: int = 100
+    changes_max_bytes: int = WAITING_MAX_BYTES
     observe_s: float = 1.0
     review_s: float = 0.25
+    debt_alarm_s: float = 900.0
     driver: DriverOptions = field(default_factory=DriverOptions)
     desk: DeskOptions = field(default_factory=DeskOptions)
 
@@ -112,15 +120,18 @@ class Host:
         metrics: Metrics,
         *,
         options: HostOptions | None = None,
+        traces: Traces | None = None,
         on_stuck: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
         self.options = options or HostOptions()
         self.metrics = metrics
-        self.live = LiveChanges()
+        self.live = LiveChanges(self.options.changes_max_bytes)
+        self.endpoint: Endpoint | None = None
         self._log = log
         self._on_stuck = on_stuck
         self._around = EngineSurroundings(engine)
+        self._watch = Watch(engine, metrics, traces, debt_alarm_s=self.options.debt_alarm_s)
         self._driver = Driver(
             engine,
             perform=self._perform,
@@ -129,8 +140,13 @@ class Host:
             on_failure=self._violated,
             options=self.options.driver,
         )
+        self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
         self._hooks = HookRunner(
-            hooks, feed=self._driver.inbox.push, urls_of=self._around.urls_of, on_problem=metrics.hook_failed
+            hooks,
+            feed=self._driver.inbox.push,
+            urls_of=self._around.urls_of,
+            on_problem=metrics.hook_failed,
+            on_end=self._watch.hook_ended,
         )
         self.handlers = Handlers(self.options.extension_requests_max)
         self._desk = RequestDesk(
@@ -141,7 +157,7 @@ class Host:
             options=self.options.desk,
         )
         self._watchdog: Watchdog | None = None
-        self._waiting: dict[int, tuple[Command, Callable[[Outcome], None]]] = {}
+        self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
         self._tokens = 0
         self._desk_tokens = 0
         self._observed_s = 0.0
@@ -219,7 +235,7 @@ class Host:
     async def _wind_down(self, stopped: Stopped) -> None:
         """In order: callers, hooks, then the clients (records flushed, seat given up)."""
         try:
-            for command, tell in list(self._waiting.values()):
+            for command, tell, _ in list(self._waiting.values()):
                 tell(_outcome_of_stopping(command, stopped))
             self._waiting.clear()
             self.handlers.close()
@@ -234,7 +250,9 @@ class Host:
                 _tell(stopped)
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
-            self.metrics.close()
+            if self.endpoint is not None:
+                await asyncio.to_thread(self.endpoint.close)
+            self._watch.close()
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(stopped)
 
@@ -302,7 +320,7 @@ class Host:
         if len(self._waiting) >= self.options.commands_max:
             raise TooManyCommandsError(self.options.commands_max)
         self._tokens += 1
-        self._waiting[self._tokens] = (command, tell)
+        self._waiting[self._tokens] = (command, tell, time.monotonic())
         self._driver.inbox.push(CommandReceived(self._tokens, command))
 
     # --- effects ----------------------------------------------------------------------------------------------------
@@ -310,12 +328,13 @@ class Host:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Append():
+                self._watch.appending(effect.token)
                 self._log.append(effect)
             case Emit(event, facts):
                 if event == "record.accepted":
                     self.live.tell(facts["record"], facts["read"])
-                else:
-                    self.metrics.told(effect)
+                    self._watch.accepted(facts["record"], facts["read"])
+                self.metrics.told(effect)
             case Complete(token, outcome):
                 self._answered(token, outcome)
             case CallHook():
@@ -324,6 +343,7 @@ class Host:
                 self._log.restart_reading(topic, partition)
                 if topic is Topic.CHANNEL:
                     self.live.interrupt(partition)
+                    self._watch.flights.restart()
             case StandForLeader(stand):
                 self._log.stand(stand=stand)
             case StopEngine(reason, detail):
@@ -333,8 +353,8 @@ class Host:
         found = self._waiting.pop(token, None)
         if found is None:
             return
-        command, tell = found
-        self.metrics.answered(type(command).__name__, outcomes.name_of(outcome))
+        command, tell, asked_s = found
+        self._watch.answered(command, outcome, asked_s)
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
             away = self.engine.mode is Mode.SAFE
             if outcome.reason != "draining":
@@ -364,6 +384,7 @@ class Host:
         if item.__class__ is RecordRead:
             return self._divert_record(item)
         if isinstance(item, Appended | AppendFailed):
+            self._watch.appended(item)
             return item.token < 0  # the desk's own: it writes again what it does not read back
         if isinstance(item, PartitionOpened | PositionReached | PartitionBroken) and item.topic is Topic.REQUESTS:
             self._requests_topic(item)
@@ -397,28 +418,29 @@ class Host:
         if not self._caught_up.is_set() and engine.caught_up and engine.mode is Mode.NORMAL:
             self._calm.end()
             self._caught_up.set()
-        if len(self._desk) and (self._desk_touched or now_s - self._reviewed_s >= self.options.review_s):
+        whole = now_s - self._reviewed_s >= self.options.review_s
+        if len(self._desk) and (self._desk_touched or whole):
             self._desk_touched = False
-            self._reviewed_s = now_s
-            self._desk.review(now_s)
+            if whole:
+                self._reviewed_s = now_s
+            self._desk.review(now_s, whole=whole)
         if now_s - self._observed_s >= self.options.observe_s:
             self._observed_s = now_s
             self._observe()
 
     def _observe(self) -> None:
-        engine = self.engine
-        self.metrics.stuck(stuck=False)
-        self.metrics.verdicts({str(verdict): count for verdict, count in engine.counts.items()})
-        self.metrics.observe(
-            mode=str(engine.mode),
-            leading=engine.leading,
-            caught_up=engine.caught_up,
-            serving=len(engine.serving()),
-            waiting=len(self._driver.inbox),
-            oldest_debt_s=self._around.oldest_debt_s(),
-            lag_records={r.partition: max(0, r.end_offset - r.position) for r in engine.replicas},
-            progress_at_s=time.time(),
+        self._watch.look(
+            inbox=len(self._driver.inbox),
+            commands=len(self._waiting),
+            requests=len(self._desk),
+            hooks=self._hooks.running,
+            unanswered=self._log.unanswered,
         )
+
+    @property
+    def last_progress_s(self) -> float:
+        """When the loop last looked at its inputs; may be read from any thread."""
+        return self._driver.last_progress_s
 
     def status(self) -> dict[str, Any]:
         """The engine's status, and that of this runtime."""
@@ -427,63 +449,15 @@ class Host:
             "runtime": {
                 "steps": self._driver.steps,
                 "waiting_inputs": len(self._driver.inbox),
+                "waiting_inputs_bytes": self._driver.inbox.size_bytes,
+                "stalls": self._driver.stalls.to_json(),
                 "waiting_commands": len(self._waiting),
                 "running_hooks": self._hooks.running,
                 "open_requests": len(self._desk),
-                "metrics_port": self.metrics.port,
+                "metrics_port": None if self.endpoint is None else self.endpoint.port,
                 "stopped": None if self._stopping is None else self._stopping.reason,
             },
         }
-
-
-class EngineSurroundings:
-    """What desk and hooks may know of the engine (see `requests.Surroundings`)."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @property
-    def broker(self) -> str:
-        """Id of this broker."""
-        return self._engine.identity.broker
-
-    @property
-    def incarnation(self) -> str:
-        """This process."""
-        return self._engine.identity.incarnation
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process leads and may act on it."""
-        return self._engine.leading
-
-    @property
-    def acting(self) -> bool:
-        """Whether this process may begin operations."""
-        return self._engine.stopped is None and self._engine.refusal() is None
-
-    def owner_of(self, name: str) -> str | None:
-        """Owner of a bundle, or of a topic's bundle."""
-        found = self._engine.locate(name)
-        return None if isinstance(found, commands.NotFound) else found.owner
-
-    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
-        """Whether the registry hears this broker (this very process)."""
-        member = self._engine.presence.members.alive.get(broker)
-        return member is not None and incarnation in (None, member.incarnation)
-
-    def held(self) -> int:
-        """Bundles that this broker owns, or has not finished letting go, by its own view."""
-        return sum(key.owner == self.broker for replica in self._engine.replicas for key in replica.view.live())
-
-    def urls_of(self, broker: str) -> Mapping[str, str]:
-        """Listeners of a broker as it registered them."""
-        member = self._engine.presence.members.alive.get(broker)
-        return {} if member is None else member.urls
-
-    def oldest_debt_s(self) -> float:
-        """Age of the oldest debt of any partition."""
-        return self._engine.duties.oldest_debt_s()
 
 
 def _tell(stopped: Stopped) -> None:

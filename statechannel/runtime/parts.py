@@ -50,6 +50,10 @@ class Log(Protocol):
         """Resign, flush, stop; blocks. False if records are left without an answer."""
 
     @property
+    def unanswered(self) -> int:
+        """Records whose outcome the client has not reported."""
+
+    @property
     def registered(self) -> bool:
         """Whether the newest record for the registry is known to be in the log."""
 
@@ -170,6 +174,11 @@ class KafkaLog:
             self._registered_token = item.token
         if self._inbox is not None:
             self._inbox.push(item)
+
+    @property
+    def unanswered(self) -> int:
+        """See `Log.unanswered`."""
+        return 0 if self._writer is None else self._writer.unanswered
 
     @property
     def registered(self) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from statechannel.core.commands import AwaitOperation, Rejected, Started, Unknown
 from statechannel.runtime import outcomes, request_record
+from statechannel.runtime.exits import ChannelStoppedError
 from statechannel.runtime.handlers import ExtensionAsk, Handlers
 from statechannel.runtime.request_record import Addressee, Asked, Progress, Reply, Request, Stage
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
+_FORGOTTEN_AT_ONCE = 100
+_WRITTEN_AT_ONCE = 500
 _BY_LEADER = frozenset({Asked.CREATE_NAMESPACE, Asked.DELETE_NAMESPACE, Asked.RESUME_REPAIR, Asked.LOOKUP})
 
 
@@ -59,7 +63,8 @@ class DeskOptions:
     """Bounds of a desk.
 
     Attributes:
-        open_max: Requests without a reply that are kept; more are refused with a reply.
+        open_max: Requests without a reply that are kept; more are refused with a reply, and not kept.
+        open_max_bytes: Likewise, by the size of the requests and of the replies that were not read back yet.
         remembered: Ended requests that are remembered, so that a repeated id is not executed again.
         repeat_s: A claim or reply that was not read back is written again after this long.
         reply_max_bytes: A larger reply is replaced by one that says so.
@@ -67,6 +72,7 @@ class DeskOptions:
     """
 
     open_max: int = 10_000
+    open_max_bytes: int = 64 * 2**20
     remembered: int = 20_000
     repeat_s: float = 2.0
     linger_ms: int = 300_000
@@ -76,6 +82,7 @@ class DeskOptions:
 @dataclass(slots=True)
 class _Open:
     request: Request
+    size_bytes: int
     claimed_at: int = -1
     claimer: tuple[str, str] | None = None
     executing: bool = False
@@ -108,13 +115,18 @@ class RequestDesk:
         self._ask_extension = ask_extension or Handlers(0).give
         self._options = options or DeskOptions()
         self._open: dict[str, _Open] = {}
+        self._open_bytes = 0
+        self._touched: dict[str, None] = {}
+        self._review_all = False
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._end_offset: int | None = None
         self._position = 0
         self._log_ms = 0
         self._now_s = 0.0
+        self._written = 0
         self.executed = 0
         self.undecodable = 0
+        self.refused = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -126,9 +138,12 @@ class RequestDesk:
         self._end_offset = event.end_offset
         self._position = event.first_offset
         self._open.clear()
+        self._touched.clear()
+        self._open_bytes = 0
 
     def reached(self, event: PositionReached) -> None:
         """Everything below the position was delivered."""
+        self._review_all = True
         self._position = max(self._position, event.position)
 
     def heard(self, timestamp_ms: int) -> None:
@@ -142,7 +157,7 @@ class RequestDesk:
         item = request_record.decode(record.value, record.timestamp_ms)
         match item:
             case Request():
-                self._asked(item)
+                self._asked(item, len(record.value or b""))
             case Progress(stage=Stage.CLAIMED):
                 self._claimed(item, record.offset)
             case Reply():
@@ -150,9 +165,39 @@ class RequestDesk:
             case None:
                 self.undecodable += 1
 
-    def _asked(self, request: Request) -> None:
-        if request.id not in self._open and request.id not in self._ended:
-            self._open[request.id] = _Open(request)
+    def _asked(self, request: Request, size_bytes: int) -> None:
+        if request.id in self._open or request.id in self._ended:
+            return
+        if self._is_full(size_bytes):
+            self._forget_late()
+        if self._is_full(size_bytes):
+            self._refuse(request)
+            return
+        self._open[request.id] = _Open(request, size_bytes)
+        self._open_bytes += size_bytes
+        self._touched[request.id] = None
+
+    def _is_full(self, size_bytes: int) -> bool:
+        options = self._options
+        return len(self._open) >= options.open_max or self._open_bytes + size_bytes > options.open_max_bytes
+
+    def _forget_late(self) -> None:
+        """Those at the front that nobody waits for any more; in the history of a week these are many."""
+        for found in list(islice(self._open.values(), _FORGOTTEN_AT_ONCE)):
+            if found.request.deadline_ms >= self._log_ms or found.executing:
+                return
+            self._end(found.request.id)
+
+    def _refuse(self, request: Request) -> None:
+        """The leader says so, once; nobody keeps the request, so a flood of them fills no memory."""
+        self.refused += 1
+        if self._around.leading and self._read_to_end and request.deadline_ms >= self._log_ms:
+            detail = f"{len(self._open)} requests are open ({self._open_bytes} bytes); try again later"
+            self._append(request.id, self._encoded(request.id, Rejected("busy", detail)))
+
+    @property
+    def _read_to_end(self) -> bool:
+        return self._end_offset is not None and self._position >= self._end_offset
 
     def _claimed(self, claim: Progress, offset: int) -> None:
         found = self._open.get(claim.id)
@@ -160,40 +205,60 @@ class RequestDesk:
             return
         found.claimed_at = offset
         found.claimer = (claim.broker, claim.incarnation)
+        self._touched[claim.id] = None
         found.sent_at_s = float("-inf")
 
     def _end(self, identifier: str) -> None:
-        self._open.pop(identifier, None)
+        found = self._open.pop(identifier, None)
+        self._touched.pop(identifier, None)
+        if found is not None:
+            self._open_bytes -= found.size_bytes
         self._ended[identifier] = None
         while len(self._ended) > self._options.remembered:
             self._ended.popitem(last=False)
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
-    def review(self, now_s: float) -> None:
-        """Do what is due: called after records of the topic, and now and then because owners and leaders change."""
+    def review(self, now_s: float, *, whole: bool = True) -> None:
+        """Do what is due: called after records of the topic, and now and then because owners and leaders change.
+
+        Args:
+            whole: Look at all requests, not only at those that were read of since the last time.
+        """
         self._now_s = now_s
-        if not self._open or self._end_offset is None or self._position < self._end_offset:
+        if not self._open or not self._read_to_end:
             return
-        for found in list(self._open.values()):
-            if found.request.deadline_ms + self._options.linger_ms < self._log_ms:
-                # Answered or not (a reply may be refused by Kafka for ever): nobody waits for it any more.
-                self._end(found.request.id)
-            elif found.reply is not None:
-                self._repeat(found, found.reply, now_s)
-            elif found.request.deadline_ms < self._log_ms and not found.executing:
-                self._end(found.request.id)
-            elif not found.executing and (self._around.acting or found.request.asked == Asked.SHUTDOWN):
-                self._consider(found, now_s)
+        whole = whole or self._review_all
+        names = list(self._open) if whole else list(self._touched)
+        self._touched.clear()
+        self._review_all = False
+        written = self._written
+        for name in names:
+            found = self._open.get(name)
+            if found is not None:
+                self._review(found, now_s)
+            if self._written - written >= _WRITTEN_AT_ONCE:
+                self._review_all = True  # the loop has other things to do, too
+                return
+
+    def _review(self, found: _Open, now_s: float) -> None:
+        if found.request.deadline_ms + self._options.linger_ms < self._log_ms:
+            # Answered or not (a reply may be refused by Kafka for ever): nobody waits for it any more.
+            self._end(found.request.id)
+        elif found.reply is not None:
+            self._repeat(found, found.reply, now_s)
+        elif found.request.deadline_ms < self._log_ms and not found.executing:
+            self._end(found.request.id)
+        elif not found.executing and (self._around.acting or found.request.asked == Asked.SHUTDOWN):
+            self._consider(found, now_s)
 
     def _consider(self, found: _Open, now_s: float) -> None:
         around, request = self._around, found.request
         if found.claimer == (around.broker, around.incarnation):
             self._execute(found)
-        elif request.problem or len(self._open) > self._options.open_max:
+        elif request.problem:
             if around.leading:
-                detail = request.problem or f"more than {self._options.open_max} requests are open"
-                self._answer(found, Rejected("bad-request" if request.problem else "busy", detail), now_s)
+                self._answer(found, Rejected("bad-request", request.problem), now_s)
         elif (found.claimer is None or not around.is_alive(*found.claimer)) and self._concerns_us(request):
             claim = Progress(request.id, Stage.CLAIMED, around.broker, around.incarnation, found.claimed_at)
             self._repeat(found, request_record.encode(claim), now_s)
@@ -215,7 +280,11 @@ class RequestDesk:
         """Write, and write again if it was not read back: copies do no harm."""
         if now_s - found.sent_at_s >= self._options.repeat_s:
             found.sent_at_s = now_s
-            self._append(found.request.id, value)
+            self._write(found.request.id, value)
+
+    def _write(self, identifier: str, value: bytes) -> None:
+        self._written += 1
+        self._append(identifier, value)
 
     def _execute(self, found: _Open) -> None:
         found.executing = True
@@ -229,6 +298,8 @@ class RequestDesk:
                 self._ask_extension(command, lambda outcome: self._finish(found, outcome))
             else:
                 self._submit(command, lambda outcome: self._outcome(found, outcome))
+        except ChannelStoppedError as error:  # too many commands wait, or this member ends
+            self._finish(found, Rejected(error.stopped.reason, error.stopped.detail))
         except Exception as error:  # one bad request must not stop a broker, nor every broker after it
             _log.exception("request-failed", operation=request.id)
             self._finish(found, Rejected("internal-error", f"{type(error).__name__}: {error}"))
@@ -240,7 +311,7 @@ class RequestDesk:
         around, request = self._around, found.request
         facts = outcomes.to_json(outcome)
         started = Progress(request.id, Stage.STARTED, around.broker, around.incarnation, facts=facts)
-        self._append(request.id, request_record.encode(started))
+        self._write(request.id, request_record.encode(started))
         self._submit(AwaitOperation(request.id, self._left_s(request)), lambda end: self._finish(found, end))
 
     def _finish(self, found: _Open, outcome: Outcome) -> None:
@@ -248,18 +319,23 @@ class RequestDesk:
 
     def _answer(self, found: _Open, outcome: Outcome, now_s: float) -> None:
         try:
-            found.reply = self._encoded(found, outcome)
+            found.reply = self._encoded(found.request.id, outcome)
         except (TypeError, ValueError, RecursionError) as error:
             # One outcome that cannot be written must not stop a broker, nor every broker after it.
             _log.error("reply-refused", operation=found.request.id, error=type(error).__name__)
-            found.reply = self._encoded(found, Unknown(found.request.id, "the outcome cannot be written as a reply"))
+            found.reply = self._encoded(
+                found.request.id, Unknown(found.request.id, "the outcome cannot be written as a reply")
+            )
+        found.size_bytes += len(found.reply)
+        if found.request.id in self._open:
+            self._open_bytes += len(found.reply)
         found.sent_at_s = now_s
-        self._append(found.request.id, found.reply)
+        self._write(found.request.id, found.reply)
 
-    def _encoded(self, found: _Open, outcome: Outcome) -> bytes:
+    def _encoded(self, identifier: str, outcome: Outcome) -> bytes:
         around = self._around
         facts = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome)}
-        reply = request_record.encode(Reply(found.request.id, around.broker, around.incarnation, facts))
+        reply = request_record.encode(Reply(identifier, around.broker, around.incarnation, facts))
         if len(reply) > self._options.reply_max_bytes:
             raise ValueError(f"a reply of {len(reply)} bytes")
         return reply

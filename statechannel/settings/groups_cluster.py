@@ -155,8 +155,38 @@ class ObserveSettings(Group):
 
     log_level: LogLevel = setting(LogLevel.INFO, "Info: what an operator would tell a colleague. Debug: every record.")
     log_format: LogFormat = setting(LogFormat.TEXT, "Text for people, json for log collectors.")
+    events_per_second_max: int = setting(
+        200,
+        "Log lines of one event within a second; what is above is counted and summed up in one line, so that a flood of "
+        "records is no flood of lines.",
+        ge=1,
+        le=1_000_000,
+    )
     metrics_port: int | None = setting(
-        None, "Port for Prometheus on 127.0.0.1. None: no metrics server.", ge=0, le=65_535
+        None,
+        "Port for /metrics, /healthz, /readyz, /digest and /dump. 0 takes a free one. None: no such endpoint.",
+        ge=0,
+        le=65_535,
+    )
+    metrics_address: str = setting(
+        "127.0.0.1",
+        "Address of that port. It asks nobody who they are: give it another one only in a network of your own.",
+        pattern=r"^[A-Za-z0-9.:_-]{1,253}$",
+    )
+    http_connections_max: int = setting(
+        8, "Connections to that port at the same time; one more is closed at once.", ge=1, le=1_000
+    )
+    http_timeout_s: float = setting(
+        15.0,
+        "Longest time for one connection to that port, however slowly it asks or reads: a dump of 65,000 bundles takes "
+        "two seconds.",
+        gt=0,
+        le=600,
+    )
+    traces: bool = setting(
+        False,
+        "Export each operation as an OpenTelemetry trace; needs the extra `otel`. Where to: the usual OTEL_... variables "
+        "of the environment.",
     )
     debt_alarm_fraction: float = setting(
         0.25, "Share of the compaction lag after which an open debt raises the alarm (protocol, R3).", gt=0, lt=1

@@ -187,6 +187,16 @@ class LimitSettings(Group):
     kept_records_max: int = setting(
         1_000_000, "Records that a joining reader keeps aside; with more it starts over.", ge=1_000
     )
+    kept_max_mib: int = setting(
+        256, "Likewise by the size of their values, so that few large records are no more than many small ones.", ge=16
+    )
+    split_parts_max: int = setting(
+        4_096,
+        "Parts that one split may make; more are refused, and a foreign wish for more is given up: each part is a hook "
+        "and a record's line, and one step of the loop makes them all.",
+        ge=2,
+        le=32_768,
+    )
     operations_max: int = setting(10_000, "Operations whose end is remembered for those who ask later.", ge=1)
     remembered_max: int = setting(
         10_000, "Processes that are remembered after they left or were lost, the newest of them.", ge=100
@@ -201,4 +211,7 @@ class LimitSettings(Group):
     )
     inbox_max: int = setting(
         100_000, "Inputs that may wait before the engine; a full inbox holds the Kafka reader back.", ge=1_000
+    )
+    inbox_max_mib: int = setting(
+        64, "Likewise by the size of their values: a hundred thousand large records would fill any memory.", ge=1
     )

@@ -37,6 +37,12 @@ class RuntimeSettings(Group):
     commands_max: int = setting(
         100_000, "Commands and lookups of callers that may wait for an answer; more are refused: 100 MB at most.", ge=1
     )
+    changes_max_mib: int = setting(
+        64,
+        "What may wait for a subscriber of the changes that does not take them, beside the number it asked for; then its "
+        "stream ends with an error that names the position.",
+        ge=1,
+    )
     restarts_max: int = setting(
         5,
         "Failures of the reader's or the election's thread that are borne within the window; one more ends the member, "
@@ -57,6 +63,9 @@ class RequestSettings(Group):
     """The desk of a broker: commands that come through the requests topic."""
 
     open_max: int = setting(10_000, "Requests without a reply that are taken; more are refused with a reply.", ge=1)
+    open_max_mib: int = setting(
+        64, "Likewise by their size: a request that names 32,768 bounds has a few hundred kilobytes.", ge=1
+    )
     extension_requests_max: int = setting(
         100, "Requests that extensions of this broker may be answering at the same time; more are refused.", ge=1
     )

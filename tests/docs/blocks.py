@@ -18,6 +18,7 @@ from statechannel.core import states
 from statechannel.core.states import FORCED, MOVES, Need, State, Who
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.sim.planted import PLANTED
+from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
 
@@ -224,4 +225,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "commands": command_list,
     "example-broker": example_broker,
     "planted-bugs": planted_bugs,
+    "events": observability.events,
+    "event-fields": observability.event_fields,
+    "metrics": observability.metrics,
+    "alerts": observability.alerts,
 }

@@ -143,7 +143,7 @@ _TOLD = {
     "replica.stopped",
     "shutdown.began",
 }
-_FACTS_LEFT_OUT = {"at_ms", "broker", "error"}
+_FACTS_LEFT_OUT = {"at_ms", "broker", "error", "offset", "operation", "version"}
 
 
 def event(effect: Emit) -> str:

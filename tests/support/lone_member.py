@@ -22,6 +22,7 @@ class SilentLog:
     """Never answers: like a Kafka that takes everything and tells nothing."""
 
     registered = False
+    unanswered = 0
 
     def start(self, inbox: object, on_end: object) -> None:
         self.inbox = inbox

@@ -64,3 +64,20 @@ def test_an_embedders_own_logging_is_asked_alone() -> None:
 
 def test_it_guards_the_logger_that_the_clients_are_given() -> None:
     assert any(isinstance(one, client_log.OncePerKind) for one in client_log.client_logger.filters)
+
+
+def test_a_reader_whose_errors_take_turns_says_it_once(caplog):
+    """Seen while Kafka was away for 20 s: several hundred lines of each broker."""
+    log = logging.getLogger("statechannel.kafka.light_topic")
+    with caplog.at_level(logging.INFO, logger=log.name):
+        for _ in range(20):
+            log.info("reading %s: %s", "turns-a", "brokers are down")
+            log.info("reading %s: %s", "turns-a", "connection refused")
+            log.info("reading %s: %s", "turns-b", "connection refused")
+            log.warning("%s is opened again from its beginning: %s", "turns-a", "it was created anew")
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if line.startswith("reading")] == [
+        "reading turns-a: brokers are down",
+        "reading turns-b: connection refused",
+    ]
+    assert len(said) == 22

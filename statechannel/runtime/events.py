@@ -1,0 +1,227 @@
+"""Every event that a member tells, as data: its name, its level, its fields, and what it means.
+
+`design/observability.md` is made from this table, and a test holds it against the code: nothing is told that is not
+here, and nothing is here that is not told. Events of the balancer are explained in `design/decisions-topic.md`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Level(IntEnum):
+    """How loud; the numbers are those of `logging`."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+    CRITICAL = 50
+
+
+class Otherwise(NamedTuple):
+    """Another level in some cases."""
+
+    level: Level
+    when: str
+
+
+class Event(NamedTuple):
+    """One kind of event.
+
+    Attributes:
+        fields: Besides `event`, `level`, `timestamp` and `broker` (who tells), which stand in every line. What is empty
+            is left out.
+        otherwise: Where the level depends on what happened.
+    """
+
+    name: str
+    level: Level
+    fields: tuple[str, ...]
+    meaning: str
+    otherwise: Otherwise | None = None
+
+
+_D, _I, _W, _E, _C = Level.DEBUG, Level.INFO, Level.WARNING, Level.ERROR, Level.CRITICAL
+_ELSEWHERE = Otherwise(_D, "it concerns other brokers only")
+_RECORD = ("partition", "offset", "bundle", "state", "version")
+_BY = ("by", "incarnation")
+_ABOUT = ("due", "version", "operation", "offset")
+
+TABLE: tuple[Event, ...] = (
+    # --- bundles
+    Event(
+        "record.accepted",
+        _I,
+        (*_RECORD, "generation", "action", "flow", "operation", "from", "to", *_BY, "forced", "reason", "lost"),
+        "The state of a bundle or namespace changed",
+        _ELSEWHERE,
+    ),
+    Event(
+        "record.rejected",
+        _I,
+        (*_RECORD, "verdict", "why", "operation", *_BY, "winner"),
+        "A proposal came to nothing: a lost race, or junk on a key of this broker",
+        _ELSEWHERE,
+    ),
+    Event(
+        "record.unchanging",
+        _D,
+        ("partition", "offset", "bundle", "verdict", *_BY),
+        "Any other record: heartbeats, asserts, duplicates, purges",
+    ),
+    Event("operation.began", _D, ("operation", "flow", "bundle", "offset"), "The first record of an operation"),
+    Event("operation.ended", _I, ("operation", "flow", "bundle", "result", "offset"), "An operation came to its end"),
+    Event(
+        "hook.failed",
+        _W,
+        ("bundle", "error", *_ABOUT),
+        "A hook raised or was given up; the documented way out is taken",
+    ),
+    Event("hook.late", _W, ("bundle", *_ABOUT), "A hook did not return within its deadline, nor did its time-out"),
+    # --- this replica
+    Event(
+        "replica.phase", _I, ("partition", "before", "phase", "why"), "The reader of a partition came further or back"
+    ),
+    Event("replica.caught-up", _I, ("why",), "All partitions are judged: this broker may act"),
+    Event("replica.stopped", _E, ("partition", "format", "why"), "A record of a newer format: upgrade this broker"),
+    Event(
+        "mode.changed",
+        _W,
+        ("before", "mode"),
+        "How far this broker trusts its picture of the cluster",
+        Otherwise(_I, "the mode is normal again"),
+    ),
+    Event("lease.ran-out", _W, ("silence_s",), "This broker did not hear itself for a lease: it serves nothing"),
+    Event("lease.resumed", _I, ("serving",), "The log is back: what is still its own is taken up again"),
+    # --- the cluster
+    Event("member.joined", _I, ("member", "incarnation", "offset"), "A process registered"),
+    Event("member.left", _I, ("member", "incarnation", "offset"), "A process said goodbye"),
+    Event(
+        "member.lost",
+        _W,
+        ("member", "incarnation", "at_ms"),
+        "A process is not heard any more; its bundles are repaired",
+    ),
+    Event("leader.elected", _I, ("term",), "This broker leads"),
+    Event("leader.resigned", _I, (), "This broker leads no more"),
+    # --- duties
+    Event(
+        "duty.began",
+        _I,
+        ("duty", "partition", "why"),
+        "This broker began to write heartbeats, or to pay debts (`debts`)",
+    ),
+    Event("duty.ended", _I, ("duty", "partition"), "It ended: somebody else does it, or nothing is owed"),
+    Event("repair.began", _I, ("term",), "This broker looks for orphans from now on"),
+    Event("repair.ended", _I, ("why",), "It does not any more"),
+    Event("repair.paused", _W, ("why",), "Too many brokers vanished at once: their bundles wait"),
+    Event("repair.resumed", _I, (), "Repair goes on, by itself or because it was told to"),
+    Event("purge.wrote", _I, ("partition", "keys"), "Keys that nothing refers to were taken out of the log"),
+    Event(
+        "debt.alarm", _E, ("oldest_debt_s", "limit_s", "debts"), "A debt is open for far too long: joins wait for it"
+    ),
+    Event("debt.alarm-over", _I, ("oldest_debt_s",), "The old debts are paid"),
+    Event(
+        "cold-start.began",
+        _W,
+        ("partition", "through"),
+        "Nobody was caught up: this broker takes what it read for true",
+    ),
+    Event("cold-start.abandoned", _W, ("partition",), "A caught-up broker was heard after all"),
+    Event("cold-start.ended", _I, ("partition", "through"), "The cold start is in the log"),
+    # --- the process
+    Event("shutdown.began", _I, ("serving", "budget_s"), "This broker hands its bundles over"),
+    Event(
+        "stopped",
+        _E,
+        ("reason", "detail"),
+        "This member has ended; reasons are in cli.md",
+        Otherwise(_I, "it left in order, or was never up"),
+    ),
+    Event("kafka.away", _W, (), "Kafka does not answer the client of this broker"),
+    Event("kafka.back", _I, ("away_s",), "It answers again"),
+    Event(
+        "part-failed", _E, ("part", "error", "restart_in_s"), "A thread at the loop's side ended; it is started again"
+    ),
+    Event("loop-stuck", _C, ("seconds", "stack"), "The loop stands still, here; `broker run` ends itself"),
+    Event("on-stuck-raised", _E, (), "What the embedder wants done then failed"),
+    Event("invariant-violated", _C, ("error",), "A bug: this member ends, the lines `evidence` say what led to it"),
+    Event(
+        "evidence", _E, ("place", "input"), "One of the last inputs before a violated invariant, 0 the next after them"
+    ),
+    Event("closing-failed", _E, (), "Something could not be closed at the end"),
+    Event("http-route-failed", _E, (), "A bug: a page of the endpoint could not be made"),
+    Event("http-connection-failed", _D, (), "A client of the endpoint went away, or was cut off"),
+    Event("events.suppressed", _W, ("suppressed", "count"), "More of one event than may be said in a second"),
+    # --- hooks and requests
+    Event("hook-raised", _E, ("hook", "bundle"), "With the traceback, for whoever wrote the hook"),
+    Event("hook-failed", _W, ("bundle", "generation", "error"), "A hook raised, or overran its deadline"),
+    Event("request-executing", _I, ("operation", "command", "by"), "A command came through the requests topic"),
+    Event("request-failed", _E, ("operation",), "A bug in this broker kept it from an answer"),
+    Event("reply-refused", _E, ("operation", "error"), "The answer cannot be written as a reply"),
+    Event("extension-request-failed", _E, ("extension", "ask", "operation"), "An extension raised"),
+    Event("extension-answer-refused", _E, ("extension", "ask", "found"), "An extension answered with something else"),
+    Event("extension-answer-untold", _E, ("extension", "operation"), "Its answer could not be handed on"),
+    Event("extension-not-closed", _E, ("extension",), "An extension did not end"),
+    Event("extension-status-failed", _E, ("extension",), "An extension could not say how it stands"),
+)
+
+EVENTS: dict[str, Event] = {one.name: one for one in TABLE}
+
+FIELDS: dict[str, str] = {
+    "action": "what the record does, as its writer says",
+    "ask": "what the extension was asked",
+    "at_ms": "log time of its last heartbeat",
+    "away_s": "seconds without an answer",
+    "before": "the phase or mode before",
+    "budget_s": "seconds for the hand-over",
+    "bundle": "key: a bundle, or a namespace",
+    "by": "broker that wrote it",
+    "command": "the command",
+    "count": "how many were not said",
+    "debts": "debts that are open",
+    "detail": "a sentence with what to do next",
+    "due": "the reaction that waited for the hook",
+    "duty": "`heartbeats` or `debts`",
+    "error": "what went wrong",
+    "extension": "name of the extension",
+    "flow": "what the operation is: transfer, unload, split, ...",
+    "forced": "a repair by the leader",
+    "format": "format of the record",
+    "found": "type of what came",
+    "from": "source of the move",
+    "generation": "fencing token by which the owner serves",
+    "hook": "which hook",
+    "incarnation": "the process, new for every start",
+    "input": "as the engine got it",
+    "keys": "how many",
+    "limit_s": "seconds after which it is an alarm",
+    "lost": "whose bundle it was, and when that process was last heard",
+    "member": "the broker that it is about",
+    "mode": "`starting`, `normal`, `safe` or `settling`",
+    "offset": "place in the log; of the record, or of the last that was accepted on the bundle",
+    "oldest_debt_s": "age of the oldest debt",
+    "operation": "id of the operation: the same in all its records and in its trace",
+    "part": "`reader` or `election`",
+    "partition": "partition of the channel",
+    "phase": "how far the reader is",
+    "place": "negative: so many before the last portion",
+    "reason": "a word, or what the caller gave as reason",
+    "restart_in_s": "seconds until it is started again",
+    "result": "transferred, owned, declined, superseded, ...",
+    "seconds": "how long",
+    "serving": "bundles served",
+    "silence_s": "age of the picture",
+    "stack": "where the loop's thread is",
+    "state": "state that the record asks for",
+    "suppressed": "the event",
+    "term": "offset of the claim to lead",
+    "through": "offset",
+    "to": "destination",
+    "verdict": "why it was rejected, or what it is (protocol.md)",
+    "version": "version of the key",
+    "why": "a sentence",
+    "winner": "id of the accepted record that stood in its way",
+}

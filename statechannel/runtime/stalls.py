@@ -1,0 +1,77 @@
+"""How long the loop was held, by the driver itself or by others while the driver waited for its turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class StallsSeen:
+    """The longest times since the start.
+
+    Attributes:
+        turn_max_s: From the moment at which the driver's turn was due until it came: what others did in the loop.
+        burst_max_s: From the beginning of a turn of the driver to its end.
+        burst_cpu_max_s: Likewise, in processor time of the loop's thread: what a busy machine took is not in it.
+    """
+
+    turn_max_s: float = 0.0
+    burst_max_s: float = 0.0
+    burst_cpu_max_s: float = 0.0
+
+
+class Stalls:
+    """Measures each turn of a driver; the clocks are the loop's own (monotonic) and that of its thread.
+
+    Attributes:
+        on_turn: Told by how much (seconds) each turn came late.
+        on_burst: Told for how long (seconds) each turn held the loop.
+    """
+
+    def __init__(self) -> None:
+        self.seen = StallsSeen()
+        self.on_turn: Callable[[float], None] | None = None
+        self.on_burst: Callable[[float], None] | None = None
+        self._due_s: float | None = None
+        self._began_s = 0.0
+        self._began_cpu_s = 0.0
+
+    @property
+    def max_s(self) -> float:
+        """The longest time for which the loop was held."""
+        return max(self.seen.turn_max_s, self.seen.burst_max_s)
+
+    def due(self, at_s: float) -> None:
+        """A turn is wanted at this time; of several the earliest counts. Also from other threads."""
+        due_s = self._due_s
+        if due_s is None or at_s < due_s:
+            self._due_s = at_s
+
+    def begin(self) -> None:
+        """The turn came."""
+        self._began_s, self._began_cpu_s = time.monotonic(), time.thread_time()
+        due_s, self._due_s = self._due_s, None
+        if due_s is not None:
+            late_s = self._began_s - due_s
+            self.seen.turn_max_s = max(self.seen.turn_max_s, late_s)
+            if self.on_turn is not None:
+                self.on_turn(late_s)
+
+    def end(self) -> None:
+        """The turn is over."""
+        seen, held_s = self.seen, time.monotonic() - self._began_s
+        if self.on_burst is not None:
+            self.on_burst(held_s)
+        seen.burst_max_s = max(seen.burst_max_s, held_s)
+        seen.burst_cpu_max_s = max(seen.burst_cpu_max_s, time.thread_time() - self._began_cpu_s)
+
+    def reset(self) -> StallsSeen:
+        """What was seen until now; from here on anew."""
+        seen, self.seen = self.seen, StallsSeen()
+        return seen
+
+    def to_json(self) -> dict[str, float]:
+        """In milliseconds, by what it is."""
+        return {name.removesuffix("_s") + "_ms": value * 1000 for name, value in asdict(self.seen).items()}

@@ -1,0 +1,172 @@
+"""The endpoint against clients of every kind."""
+
+import contextlib
+import http.client
+import json
+import socket
+import time
+from http import HTTPStatus
+
+import pytest
+
+from statechannel.errors import StateChannelError
+from statechannel.runtime.endpoint import Answer, Endpoint, EndpointLimits, MetricsPortError, url_of
+
+BIG = b"x" * 32_000_000
+
+
+class Noting:
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, int]] = []
+        self.refused = 0
+
+    def refuse(self) -> None:
+        self.refused += 1
+
+
+def raises_known() -> Answer:
+    raise StateChannelError("too busy", hint="Ask again.")
+
+
+def raises_bug() -> Answer:
+    raise ValueError("secret of the inside")
+
+
+def pieces() -> Answer:
+    return Answer(HTTPStatus.OK, "text/plain", (b"line\n" for _ in range(30_000)))
+
+
+@contextlib.contextmanager
+def endpoint(connections_max: int = 4, timeout_s: float = 5.0):
+    noting = Noting()
+    served = Endpoint(
+        {
+            "/here": lambda: Answer.json({"here": True}),
+            "/known": raises_known,
+            "/bug": raises_bug,
+            "/pieces": pieces,
+            "/big": lambda: Answer(HTTPStatus.OK, "text/plain", BIG),
+        },
+        limits=EndpointLimits(connections_max, timeout_s),
+        on_answer=lambda path, status: noting.answers.append((path, status)),
+        on_refused=noting.refuse,
+    )
+    port = served.serve(0)
+    try:
+        yield port, noting
+    finally:
+        served.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=2)
+
+
+def get(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_pages_and_what_is_none() -> None:
+    with endpoint() as (port, noting):
+        assert get(port, "/here") == (200, b'{"here":true}\n')
+        assert get(port, "/here/?x=1") == (200, b'{"here":true}\n')
+        assert get(port, "/here", "HEAD") == (200, b"")
+        status, body = get(port, "/elsewhere")
+        assert (status, json.loads(body)["pages"][0]) == (404, "/big")
+        assert get(port, "/here", "POST")[0] == 501
+        status, body = get(port, "/known")
+        assert (status, json.loads(body)) == (503, {"error": "too busy", "hint": "Ask again."})
+        status, body = get(port, "/bug")
+        assert (status, json.loads(body)) == (500, {"error": "ValueError"})  # what it says is for the log
+        assert get(port, "/pieces") == (200, b"line\n" * 30_000)
+    assert ("other", 404) in noting.answers
+    assert ("/here", 200) in noting.answers
+
+
+@contextlib.contextmanager
+def talking(port: int, said: bytes):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(said)
+        yield client
+
+
+def ended_within(client: socket.socket, limit_s: float) -> bool:
+    """Whether the other side has closed; what it had said is read."""
+    client.settimeout(limit_s)
+    try:
+        while client.recv(65_536):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+def test_too_long_a_request_is_refused() -> None:
+    with endpoint() as (port, _), talking(port, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n") as client:
+        assert b"414" in client.recv(1_000)
+
+
+def test_who_never_reads_loses_its_connection_and_holds_up_nobody() -> None:
+    asked = b"GET /big HTTP/1.1\r\nHost: h\r\n\r\n"
+    with endpoint(connections_max=2, timeout_s=1.5) as (port, _), talking(port, asked) as client:
+        time.sleep(0.1)
+        assert get(port, "/here")[0] == 200
+        time.sleep(2.5)
+        got = 0
+        client.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            while found := client.recv(1_000_000):
+                got += len(found)
+        assert got < len(BIG)
+
+
+def test_who_never_asks_is_cut_off_also_if_it_trickles() -> None:
+    begun = b"GET /here HTTP/1.1\r\n"
+    with endpoint(timeout_s=1.0) as (port, _), talking(port, b"") as silent, talking(port, begun) as trickling:
+        began_s = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - began_s < 8.0:
+                trickling.sendall(b"X")
+                time.sleep(0.1)
+        assert time.monotonic() - began_s < 8.0
+        assert ended_within(silent, 5.0)
+
+
+def test_one_connection_too_many_is_closed_at_once_and_there_is_room_again_later() -> None:
+    with endpoint(connections_max=2, timeout_s=2.0) as (port, noting):
+        with talking(port, b""), talking(port, b""):
+            time.sleep(0.2)
+            with talking(port, b"GET /here HTTP/1.1\r\n\r\n") as third:
+                assert ended_within(third, 1.5)
+        until_s = time.monotonic() + 10
+        status = 0
+        while status != 200 and time.monotonic() < until_s:
+            with contextlib.suppress(ConnectionError, http.client.HTTPException):
+                status = get(port, "/here")[0]
+        assert status == 200
+    assert noting.refused >= 1
+
+
+def test_a_port_that_is_taken_says_so() -> None:
+    with endpoint() as (port, _), pytest.raises(MetricsPortError, match=str(port)) as raised:
+        Endpoint({}).serve(port)
+    assert "observe.metrics_port" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:9"),
+        ("::1", "http://[::1]:9"),
+        ("broker.example", "http://broker.example:9"),
+        ("0.0.0.0", f"http://{socket.gethostname()}:9"),
+    ],
+)
+def test_where_others_find_it(address, url) -> None:
+    assert url_of(address, 9) == url

@@ -1,0 +1,81 @@
+"""What a broker says of its own health, in each state that it can be in."""
+
+import json
+import time
+
+from structlog.testing import capture_logs
+
+from statechannel.core.engine import Engine
+from statechannel.core.presence import Mode
+from statechannel.runtime import health
+from statechannel.runtime.events import Level
+from statechannel.runtime.exits import Stopped
+from statechannel.runtime.metrics import Metrics
+from statechannel.runtime.watch import Availability, Watch
+from tests.support.lone_member import lone_host
+
+
+def failed(checks) -> list[str]:
+    return [one.name for one in checks if not one.ok]
+
+
+async def test_a_member_that_joins_is_alive_and_not_ready() -> None:
+    async with lone_host() as host:
+        assert failed(health.alive(host)) == []
+        assert failed(health.ready(host)) == ["caught-up", "registered", "mode"]
+        host.stop(Stopped("closed", "the test is over"))
+        assert failed(health.alive(host)) == ["member"]
+
+
+async def test_a_loop_that_stands_still_is_not_alive() -> None:
+    async with lone_host() as host:
+        host._driver.last_progress_s = time.monotonic() - host.options.watchdog_s - 1
+        (check,) = [one for one in health.alive(host) if not one.ok]
+        assert check.name == "loop"
+        assert "11." in check.why
+
+
+async def test_why_it_is_not_ready_is_told(monkeypatch) -> None:
+    async with lone_host() as host:
+        monkeypatch.setattr(Engine, "caught_up", property(lambda _: True))
+        host.engine.presence.mode = Mode.NORMAL
+        assert failed(health.ready(host)) == []
+        host.engine.departure.begun = True
+        answer = health._answer(host, health.ready(host))
+        found = json.loads(answer.body)
+        assert answer.status == 503
+        assert (found["status"], found["reasons"]) == ("unavailable", ["staying: hands its bundles over"])
+        host.engine.departure.begun = False
+        host.engine.presence.mode = Mode.SAFE
+        assert failed(health.ready(host)) == ["mode"]
+
+
+async def test_verdicts_on_everything_are_only_reckoned_where_somebody_listens() -> None:
+    async with lone_host() as host:
+        assert host.engine.tells_all is False
+        Watch(host.engine, Metrics("c", "b1", least=Level.DEBUG))
+        assert host.engine.tells_all is True
+
+
+async def test_an_old_debt_raises_the_alarm_once(monkeypatch) -> None:
+    async with lone_host() as host:
+        ages = iter((5.0, 50.0, 60.0, 0.0))
+        monkeypatch.setattr(host.engine.duties, "oldest_debt_s", lambda: next(ages))
+        watch = Watch(host.engine, Metrics("c", "b1"), debt_alarm_s=10.0)
+        with capture_logs() as lines:
+            for _ in range(4):
+                watch.look(inbox=0, commands=0, requests=0, hooks=0, unanswered=0)
+    told = [(line["event"], line["log_level"]) for line in lines if line["event"].startswith("debt")]
+    assert told == [("debt.alarm", "error"), ("debt.alarm-over", "info")]
+
+
+def test_kafka_goes_and_comes() -> None:
+    metrics = Metrics("c", "b1")
+    availability = Availability(metrics)
+    with capture_logs() as lines:
+        for there in (True, False, True):
+            availability.changed(there)
+    assert [line["event"] for line in lines] == ["kafka.away", "kafka.back"]
+    own = {"channel": "c", "broker": "b1"}
+    assert metrics.registry.get_sample_value("statechannel_kafka_outages_total", own) == 1.0
+    assert metrics.registry.get_sample_value("statechannel_kafka_available", own) == 1.0
