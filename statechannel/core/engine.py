@@ -59,7 +59,7 @@ from statechannel.core.proposals import Proposals
 from statechannel.core.reactions import Reactions
 from statechannel.core.record import Kind
 from statechannel.core.repair import Repair
-from statechannel.core.replica import Phase, Replica
+from statechannel.core.replica import Phase, Replica, replicas_of
 from statechannel.core.shutdown import Departure
 from statechannel.core.status import status_of
 from statechannel.core.verdict import Verdict
@@ -95,17 +95,7 @@ class Engine:
         self.stopped: StopEngine | None = None
         self.counts: Counter[Verdict] = Counter()
         self.ready_since_s = 0.0
-        self.replicas = [
-            Replica(
-                partition,
-                config.partitions,
-                compaction_lag_s=config.compaction_lag_s,
-                kept_records_max=config.kept_records_max,
-                kept_max_bytes=config.kept_max_bytes,
-                tail_records=config.replay_tail_records,
-            )
-            for partition in range(config.partitions)
-        ]
+        self.replicas = replicas_of(config)
         self._effects: list[Effect] = []
         self._tokens = 0
         self._standing = False
@@ -286,11 +276,6 @@ class Engine:
     def serving(self) -> dict[str, int]:
         """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
-
-    @property
-    def serving_count(self) -> int:
-        """How many these are."""
-        return 0 if self.stopped is not None else self.reactions.serving_count
 
     def refusal(self) -> Rejected | None:
         """Why no operation can be started now."""
