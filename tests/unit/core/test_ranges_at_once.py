@@ -66,6 +66,7 @@ def naive_depth(text: bytes) -> int:
     return deepest
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.recursive(
         st.none() | st.text('"\\[]{}a'), lambda inner: st.lists(inner) | st.dictionaries(st.text('"\\{['), inner)
