@@ -39,14 +39,14 @@ class Ground:
     """Where the floods go: two brokers, of which `b1` leads and is measured."""
 
     bootstrap: str
+    channel: str
     b1: BrokerProcess
     b2: BrokerProcess
-    junk_records: int
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(time.time_ns()))
 
     @property
     def topics(self) -> ChannelTopics:
-        return ChannelTopics(CHANNEL)
+        return ChannelTopics(self.channel)
 
     def namespace(self, bundles: int) -> list[str]:
         """A new namespace's bundles."""
@@ -136,10 +136,10 @@ def _lookup_request(identifier: str) -> bytes:
     return request_record.encode(request, timeout_s=REQUESTS_WITHIN_S)
 
 
-def idle_subscriber(ground: Ground, count: int) -> dict[str, Any]:
+def idle_subscriber(ground: Ground, count: int, limit: int = 10_000) -> dict[str, Any]:
     """Two accepted records a bundle, and a subscriber who takes none of the changes."""
     bundles = ground.namespace(count // 2)
-    ground.b1.ask("watch", 10_000)
+    ground.b1.ask("watch", limit)
     told = ground.b1.ask("look_up_all", bundles, 60)
     taken, why = ground.b1.ask("watched")
     return told | {"changes kept": taken, "then": why or "(more may come)"}
@@ -179,12 +179,12 @@ def large_namespaces(ground: Ground, count: int) -> dict[str, Any]:
     return {one: ended.count(one) for one in set(ended)}
 
 
-def junk(ground: Ground, count: int) -> dict[str, Any]:
+def junk(ground: Ground, count: int, keys_max: int = JUNK_KEYS) -> dict[str, Any]:
     """Records that nobody can decode, on 100,000 keys of namespaces that do not exist: each key is a debt."""
-    keys = [f"junk/n{number}".encode() for number in range(JUNK_KEYS)]
+    keys = [f"junk/n{number}".encode() for number in range(keys_max)]
     began_s = time.monotonic()
     value = b'{"format":1,"kind":"proposal","id":"junk"}'
-    ground.write(ground.topics.channel, ((keys[number % JUNK_KEYS], value) for number in range(count)))
+    ground.write(ground.topics.channel, ((keys[number % keys_max], value) for number in range(count)))
     written_s = time.monotonic() - began_s
     return {"written_s": round(written_s, 1), "read and paid, s more": round(ground.drain(), 1)}
 
@@ -219,7 +219,7 @@ FLOODS: dict[str, tuple[Flood, Sequence[int]]] = {
     "creations": (creations, (2_500, 5_000, 5_000)),
     "assignments": (assignments, (2_500, 5_000, 5_000)),
     "moves": (moves, (1_000, 5_000, 5_000)),
-    "junk": (junk, (300_000, 0, 0)),
+    "junk": (junk, (300_000, 600_000, 0)),
 }
 """By name: the flood and its sizes; the full one of junk is an argument."""
 
@@ -230,29 +230,34 @@ def run(names: Sequence[str] = (), junk_records: int = 600_000) -> Sequence[Figu
     with kafka() as bootstrap:
         for name in names or FLOODS:
             flood, sizes = FLOODS[name]
-            with _ground(bootstrap, junk_records) as ground:
+            with flooded(bootstrap, f"{CHANNEL}-{name}") as ground:
                 figures += [_measure(ground, name, flood, size or junk_records) for size in sizes]
     return figures
 
 
 @contextmanager
-def _ground(bootstrap: str, junk_records: int) -> Iterator[Ground]:
-    with brokers(bootstrap, CHANNEL, ("b1", "b2"), module="tests.bench.flood_process") as running:
+def flooded(bootstrap: str, channel: str) -> Iterator[Ground]:
+    """Two brokers that have caught up; the first leads."""
+    with brokers(bootstrap, channel, ("b1", "b2"), module="tests.bench.flood_process") as running:
         until_s = time.monotonic() + 60
         while not running["b1"].ask("leading") and time.monotonic() < until_s:
             time.sleep(0.2)
-        yield Ground(bootstrap, running["b1"], running["b2"], junk_records)
+        yield Ground(bootstrap, channel, running["b1"], running["b2"])
+
+
+def measured(ground: Ground, flood: Flood, size: int) -> tuple[dict[str, float], dict[str, Any]]:
+    """What the first broker measured of itself from the flood's beginning until it was at rest again; what callers heard."""
+    ground.drain()
+    ground.b1.ask("begin")
+    told = flood(ground, size)
+    ground.drain()
+    return {key: round(value, 1) for key, value in ground.b1.ask("measured").items()}, told
 
 
 def _measure(ground: Ground, name: str, flood: Flood, size: int) -> Figure:
-    load = Load()
-    ground.drain()
-    ground.b1.ask("begin")
-    began_s = time.monotonic()
-    told = flood(ground, size)
-    ground.drain()
+    load, began_s = Load(), time.monotonic()
+    seen, told = measured(ground, flood, size)
     seconds = time.monotonic() - began_s
-    seen = {key: round(value, 1) for key, value in ground.b1.ask("measured").items()}
     print(f"floods: {name} {size}: {seconds:.1f} s, {seen}, {told}", file=sys.stderr)
     notes = {"size": size, "seconds": round(seconds, 1), **seen, "told": told}
     return Figure(
