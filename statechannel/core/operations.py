@@ -453,12 +453,12 @@ class Operations:
                 del self._starting[token]
                 detail = "its first record was not read back in time; ask for the operation again later"
                 self._engine.complete(token, Unknown(operation, detail))
-        self._time_out(now_s)
+        self._time_out()
         for deletion in list(self._deletions.values()):
             self._drive(deletion)
 
-    def _time_out(self, now_s: float) -> None:
-        late = self._deadlines.due(now_s, TIMED_OUT_A_STEP)
+    def _time_out(self) -> None:
+        late = self._deadlines.due(self._engine.now.mono_s, TIMED_OUT_A_STEP)
         for token in late:
             operation_id = self._waited_for.pop(token)
             others = self._waiters[operation_id]
@@ -472,7 +472,7 @@ class Operations:
                 outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
             self._engine.complete(token, outcome)
         if len(late) == TIMED_OUT_A_STEP:
-            self._engine.wake_soon()
+            self._engine.wake_soon(self._time_out)
 
 
 def _sayable(reason: str | None) -> str | None:

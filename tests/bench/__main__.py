@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tests.bench import (
     deaths,
+    floods,
     growth,
     handoff,
     joins,
@@ -29,7 +30,7 @@ from tests.bench.measure import ROOT, Figure, machine, save
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
-    "spark-lag",
+    *("floods", "spark-lag"),
 )
 
 
@@ -53,6 +54,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
     parser.add_argument("--outage-s", type=float, default=60.0, metavar="S", help="how long Kafka stands still")
+    parser.add_argument(
+        "--floods", nargs="+", default=[], metavar="FLOOD", help=f"only these: {', '.join(floods.FLOODS)}"
+    )
+    parser.add_argument("--junk-records", type=int, default=600_000, help="junk of the largest flood of junk")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
     return parser.parse_args()
 
@@ -71,6 +76,7 @@ def main() -> None:
         "growth": growth.run,
         "starts": starts.run,
         "shedding": shedding.run,
+        "floods": partial(floods.run, given.floods, given.junk_records),
         "spark-lag": partial(spark_lag.run, given.transfers),
         "spark": partial(spark_replay.run, given.spark_records),
     }
