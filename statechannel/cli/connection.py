@@ -50,15 +50,16 @@ def connect(
     config: Path | None,
     properties: Sequence[str] | None,
     flags: Sequence[str] | None,
+    properties_file: Path | None = None,
 ) -> Connection:
     """Put the options together.
 
     Raises:
         CommandError: No address is given anywhere, and no embedded Kafka runs.
     """
-    settings = _settings(bootstrap_servers, channel, config, properties, flags)
+    settings = _settings(bootstrap_servers, channel, config, properties_file, properties, flags)
     if not names_servers(settings):
-        settings = _settings(_running(settings), channel, config, properties, flags)
+        settings = _settings(_running(settings), channel, config, properties_file, properties, flags)
     return Connection(settings, to_client(settings), to_topics(settings))
 
 
@@ -66,11 +67,16 @@ def _settings(
     bootstrap_servers: str | None,
     channel: str | None,
     config: Path | None,
+    properties_file: Path | None,
     properties: Sequence[str] | None,
     flags: Sequence[str] | None,
 ) -> Settings:
     given = dict(parse_override(option) for option in properties or ())
-    kafka = {"bootstrap_servers": bootstrap_servers, "properties": given or None}
+    kafka = {
+        "bootstrap_servers": bootstrap_servers,
+        "properties_file": properties_file,
+        "properties": given or None,
+    }
     return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})
 
 

@@ -35,7 +35,9 @@ class BrokerSecurity:
         for what, text in (("superuser", self.superuser), ("password", self.password)):
             if not text or _FORBIDDEN & set(text):
                 # Kafka's own tool splits `name=..,password=..` at these, without a way to quote them.
-                raise ValueError(f"the {what} of a secured broker is empty, or has one of , [ ] = ; \" \\ or a line's end")
+                raise ValueError(
+                    f"the {what} of a secured broker is empty, or has one of , [ ] = ; \" \\ or a line's end"
+                )
 
     def properties(self, host: str, port: int, controller_port: int) -> dict[str, str]:
         """Kafka's settings for it; they hold the password."""

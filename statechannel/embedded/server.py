@@ -261,7 +261,7 @@ class KafkaServer:
                 timeout=_FORMAT_TIMEOUT_S,
                 check=False,
             )
-        except subprocess.TimeoutExpired as error:
+        except subprocess.TimeoutExpired:
             raise BrokerStartError(
                 f"preparing {self.folder} took longer than {_FORMAT_TIMEOUT_S:.0f} s",
                 hint="the machine is very busy, or its disk hangs; try again",
