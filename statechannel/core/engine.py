@@ -101,6 +101,7 @@ class Engine:
                 compaction_lag_s=config.compaction_lag_s,
                 kept_records_max=config.kept_records_max,
                 tail_records=config.replay_tail_records,
+                newest_format=config.newest_format,
             )
             for partition in range(config.partitions)
         ]
@@ -406,7 +407,7 @@ class Engine:
 
     def _control_read(self, event: RecordRead) -> None:
         if event.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(event.value)
+            heartbeat = codec.decode_heartbeat(event.value, self.config.newest_format)
             if heartbeat is not None:
                 self.cold_start.note(event.partition, event.offset)
                 if event.offset >= self.replicas[event.partition].end_offset:

@@ -13,7 +13,7 @@ from statechannel.core import codec
 from statechannel.core.bounded import remember
 from statechannel.core.effects import Append
 from statechannel.core.inputs import Topic
-from statechannel.core.record import FORMAT, Kind
+from statechannel.core.record import Kind
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 
@@ -156,7 +156,7 @@ class Proposals:
         record_id = self.new_id()
         value = codec.encode(
             {
-                "format": FORMAT,
+                "format": engine.presence.writes_format,
                 "kind": kind,
                 "id": record_id,
                 "covers": engine.replicas[partition].applied,

@@ -11,7 +11,7 @@ from statechannel.core import codec
 from statechannel.core.bundle import parse_key, partition_of, range_name
 from statechannel.core.keys import KeyState, Ring, Writer
 from statechannel.core.ledger import Ledger
-from statechannel.core.record import Record
+from statechannel.core.record import NEWEST_FORMAT, Record
 from statechannel.core.resolver import judge
 from statechannel.core.states import IN_FLIGHT, Flow, State
 from statechannel.core.verdict import Verdict
@@ -59,9 +59,10 @@ class View:
         load: Number of bundles that each broker has or is about to have (placement counts those in flight).
     """
 
-    def __init__(self, partition: int, partitions: int) -> None:
+    def __init__(self, partition: int, partitions: int, newest_format: int = NEWEST_FORMAT) -> None:
         self.partition = partition
         self.partitions = partitions
+        self.newest_format = newest_format
         self.applied = -1
         self.keys: dict[bytes, KeyState] = {}
         self.ledger = Ledger()
@@ -82,7 +83,7 @@ class View:
         if value is None:
             return self._null(offset, state)
         forms = _BUNDLE_FORMS if state.lower >= 0 else _NAMESPACE_FORMS
-        record = _decode(value, forms, state.record_id)
+        record = _decode(value, forms, state.record_id, self.newest_format)
         if record.__class__ is not Record:
             if isinstance(record, codec.NewerFormat):
                 return Judgement(Verdict.UNSUPPORTED_FORMAT, format=record.format)
@@ -114,7 +115,12 @@ class View:
             return KeyState(parts.namespace, parts.lower, parts.upper)
         record = None
         if value is not None:
-            loaded = codec.load_object(value) if parts is None else codec.decode(value, namespace=parts.is_namespace)
+            newest = self.newest_format
+            loaded = (
+                codec.load_object(value, newest)
+                if parts is None
+                else codec.decode(value, namespace=parts.is_namespace, newest=newest)
+            )
             if isinstance(loaded, codec.NewerFormat):
                 return Judgement(Verdict.UNSUPPORTED_FORMAT, format=loaded.format)
             record = loaded if isinstance(loaded, Record) else None

@@ -69,10 +69,10 @@ TOPIC_RIGHTS: Mapping[Role, Mapping[str, tuple[Right, ...]]] = MappingProxyType(
             CHANNEL: _CHANGE,
             REGISTRY: _CHANGE,
             REQUESTS: _CHANGE,
-            LEADER: _LOOK,
+            LEADER: _SEAT,
             LOADS: _MAKE,
             BUNDLES: _MAKE,
-            POLICIES: _MAKE,
+            POLICIES: (*_LOOK, Right.CREATE),
             DECISIONS: _MAKE,
         },
         # Asks brokers by the requests topic, lays down policies, and makes the channel's own topics (`init`).

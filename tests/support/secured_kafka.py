@@ -14,7 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trustme
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -85,6 +96,17 @@ class SecuredKafka:
         for answer in admin.alter_user_scram_credentials(wanted).values():
             answer.result(30)
         self.passwords |= passwords
+
+    def forbid_write(self, user: str, topic: str, *, end: bool = False) -> None:
+        """Deny a user what its role allows it, or end that."""
+        admin = AdminClient(self.properties(SUPERUSER) | {"bootstrap.servers": self.bootstrap_servers})
+        terms = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.WRITE)
+        if end:
+            answers = admin.delete_acls([AclBindingFilter(*terms, AclPermissionType.DENY)])
+        else:
+            answers = admin.create_acls([AclBinding(*terms, AclPermissionType.DENY)])
+        for answer in answers.values():
+            answer.result(30)
 
 
 @contextmanager
