@@ -10,6 +10,7 @@ from statechannel.core.keys import KeyState, Ring, Writer
 from statechannel.core.record import NEWEST_FORMAT, Kind, Record
 from statechannel.core.resolver import children_fit
 from statechannel.core.states import State
+from statechannel.core.unknown_fields import unknown_in
 from statechannel.core.view import View
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def _restore(view: View, key: KeyState, held: Held) -> None:
     key.offset = held.offset
     key.bounds = record.bounds() if record.children is not None else None
     key.intent = None
+    key.more = unknown_in(record.raw)
 
 
 def _server(record: Record) -> Writer | None:

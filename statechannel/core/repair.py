@@ -166,6 +166,7 @@ class Repair:
             to=chosen,
             forced=True,
             lost=about,
+            carried=key.more if finish else None,
             reason=why,
         )
         if written is not None:

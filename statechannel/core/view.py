@@ -14,6 +14,7 @@ from statechannel.core.ledger import Ledger
 from statechannel.core.record import NEWEST_FORMAT, Record
 from statechannel.core.resolver import judge
 from statechannel.core.states import IN_FLIGHT, Flow, State
+from statechannel.core.unknown_fields import KNOWN, unknown_in
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _FLOWS = {flow.value: flow.value for flow in Flow}
 _ACCEPTED, _ASSIGNED, _SPLITTING = Verdict.ACCEPTED, State.ASSIGNED, State.SPLITTING
 _ASSIGNING, _DELETED = State.ASSIGNING, State.DELETED
 _decode, _BUNDLE_FORMS, _NAMESPACE_FORMS = codec.decode_form, codec.BUNDLE_FORMS, codec.NAMESPACE_FORMS
+_KNOWN = KNOWN.issuperset
 _SERVED = frozenset({State.ASSIGNED, State.RELEASING, State.SPLITTING})
 # Half the price of the named tuple's own constructor, which takes keywords and defaults.
 _judgement = tuple.__new__
@@ -177,6 +179,7 @@ class View:
         key.flow = _FLOWS.get(flow, flow) if type(flow) is str else None
         key.offset = offset
         key.intent = None
+        key.more = None if _KNOWN(raw) else unknown_in(raw)
 
     def _accept_namespace(self, record: Record, key: KeyState) -> None:
         if key.ring is not None:
@@ -256,6 +259,7 @@ class View:
             child.offset = parent.offset
             child.bounds = None
             child.intent = None
+            child.more = None
         ring.live.update(children)
 
     def _end_ring(self, ring: Ring) -> None:

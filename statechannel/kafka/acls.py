@@ -23,7 +23,7 @@ from statechannel.kafka.errors import (
     telling,
     translate,
 )
-from statechannel.kafka.patience import ask_patiently
+from statechannel.kafka.patience import Refusals, ask_patiently
 
 _ANYBODY = "User:*"
 _AUTHORIZER = "authorizer.class.name"
@@ -79,15 +79,12 @@ class AclAdmin:
     def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
-        self._last_error: KafkaError | None = None
+        self._refusals = Refusals(lambda: self._admin.poll(0))
         try:
-            config = {**settings.admin_config(), "error_cb": self._on_error}
+            config = {**settings.admin_config(), "error_cb": self._refusals.note}
             self._admin = AdminClient(config)
         except (KafkaException, TypeError, ValueError) as error:
             raise translate(error, "making the admin client", secrets=settings.secrets()) from None
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error
 
     def of(self, principal: str) -> tuple[Binding, ...]:
         """The ACLs that name a principal, or everybody.
@@ -195,7 +192,7 @@ class AclAdmin:
     def _ask(self, ask: Callable[[float], Future[Any]]) -> Any:
         def once(left_s: float) -> Any:
             try:
-                return ask(left_s).result(timeout=left_s + 5.0)
+                return self._refusals.wait(ask(left_s), left_s + 5.0)
             except FutureTimeoutError:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 (public code)
 
@@ -203,7 +200,7 @@ class AclAdmin:
 
     def _ours(self, error: KafkaException, doing: str) -> Exception:
         self._admin.poll(0)  # serves error_cb
-        cause = telling(kafka_error_of(error), self._last_error if is_transient(error) else None)
+        cause = telling(kafka_error_of(error), self._refusals.last if is_transient(error) else None)
         return translate(cause or error, doing, secrets=self._settings.secrets())
 
 

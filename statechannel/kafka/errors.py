@@ -235,6 +235,6 @@ def _forbidden(error: KafkaError, doing: str) -> KafkaAccessDeniedError:
             hint="Connect as one of Kafka's administrators (a superuser, or Alter and Describe on the cluster).",
         )
     return KafkaAccessDeniedError(
-        f"Kafka does not allow this client {doing}: an ACL is missing ({error.name()})",
+        f"Kafka does not allow this client {doing}: an ACL is missing: {error.str()} ({error.name()})",
         hint="`statechannel acl check --role ROLE` lists what a role has to be allowed, and what of it is missing here.",
     )

@@ -224,7 +224,8 @@ class LogWriter:
                 self._denied.discard(msg.topic() or "")
             self._sink(Appended(token, msg.offset() or 0, session.number))
         else:
-            self._tell_denied(msg.topic() or "", error)
+            if is_access_denied(error):
+                self._tell_denied(msg.topic() or "", error)
             if error.fatal():
                 self._fatal = describe(error, self._settings.secrets())
             self._sink(self._unknown(session, token, describe(error, self._settings.secrets())))
