@@ -86,7 +86,7 @@ def test_an_auditor_reads_everything_and_changes_nothing(cluster: SecuredCluster
         assert "hint: " in said, command
         assert "acl check --role" in said, command
     export = cluster.kafka.folder / "export.jsonl"
-    cluster.done("auditor", "export", str(export))
+    assert cluster.as_("auditor", "export", str(export), for_programs=()).exit_code == 0
     assert cluster.done("auditor", "audit")["digest"] == digest
     assert all("broker id" not in line and '"t/m"' not in line for line in export.read_text().splitlines())
     missing = cluster.as_("auditor", "acl", "check", "--role", "operator")
@@ -186,3 +186,16 @@ def test_a_right_that_is_taken_away_is_named_and_the_broker_goes_on_when_it_is_b
     finally:
         cluster.kafka.forbid_write("broker", registry, end=True)
     cluster.wait(lambda: any(one["accepting"] for one in cluster.done("operator", "brokers")["brokers"]))
+
+
+def test_no_log_and_no_export_has_anybodys_password(cluster: SecuredCluster) -> None:
+    """The last test of this file: everything above has been written by then."""
+    folder = cluster.kafka.folder
+    written = [path for path in folder.rglob("*") if path.is_file() and path.suffix in {".log", ".jsonl", ".json"}]
+    assert {"b1.log", "broker.log", "console.log"} <= {path.name for path in written}
+    for path in written:
+        text = path.read_text("utf-8", "replace")
+        assert not [name for name, password in cluster.kafka.passwords.items() if password in text], path.name
+    for path in (folder / "kafka" / "server.properties", folder / "operator.properties"):
+        assert path.stat().st_mode & 0o077 == 0, path.name
+    assert not (folder / "kafka" / "format.arguments").exists()

@@ -28,9 +28,12 @@ class SecuredCluster:
         found = ["--bootstrap-servers", self.kafka.bootstrap_servers, "--kafka-config", str(config)]
         return [*found, "--channel", self.channel, *(part for flag in QUICK for part in ("--set", flag))]
 
-    def as_(self, user: str, *args: str, file: Path | None = None) -> Result:
+    def as_(
+        self, user: str, *args: str, file: Path | None = None, for_programs: tuple[str, ...] = ("--output", "json")
+    ) -> Result:
         """A command, in this process."""
-        for_programs = () if args[:2] == ("broker", "run") else ("--output", "json")
+        if args[:2] == ("broker", "run"):
+            for_programs = ()
         result = CliRunner().invoke(app, [*args, *self.place(user, file), *for_programs])
         assert "Traceback" not in result.output, result.output
         return result
