@@ -14,7 +14,7 @@ ARGS ?=
 .PHONY: help setup dev demo test check supply-chain fix docs simulate bench lock clean
 
 help: ## Show the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(VENV)/.stamp-kafka ## Make .venv with the command, and fill the cache of Kafka jars
 
