@@ -11,10 +11,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev demo test check fix docs simulate bench lock clean
+.PHONY: help setup dev demo test check supply-chain fix docs simulate bench lock clean
 
 help: ## Show the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(VENV)/.stamp-kafka ## Make .venv with the command, and fill the cache of Kafka jars
 
@@ -60,11 +60,15 @@ demo: setup ## Start Kafka and three brokers, move and split bundles, lose a bro
 test: check ## Checks, then every test (ends with pytest's summary line)
 	@$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
-check: dev ## Style, types and layers: the fast part of `make test`
+check: dev ## Style, types, layers and pins: the fast part of `make test`
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(PY) -m tests.supply_chain
+
+supply-chain: dev ## What can be checked of the dependencies; asks an advisory service for known holes where it can be reached
+	@$(PY) -m tests.supply_chain --vulnerabilities
 
 fix: dev ## Format, and mend what ruff can mend
 	@$(BIN)/ruff check --fix .

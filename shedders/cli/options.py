@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shedders.snapshot import Snapshot
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, wears
+from statechannel.cli.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, wears
 from statechannel.cli.output import cell, say
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _place(
     bootstrap_servers: BootstrapServers = None,
     channel: Channel = None,
     config: Config = None,
+    properties_file: ClientFile = None,
     properties: ClientProperties = None,
 ) -> None:
     """The options themselves, as a signature."""

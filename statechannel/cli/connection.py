@@ -50,13 +50,14 @@ def connect(
     config: Path | None,
     properties: Sequence[str] | None,
     flags: Sequence[str] | None,
+    properties_file: Path | None = None,
 ) -> Connection:
     """Put the options together.
 
     Raises:
         CommandError: No address is given anywhere, and no embedded Kafka runs.
     """
-    return connection_of(settings_of(bootstrap_servers, channel, config, properties, flags))
+    return connection_of(settings_of(bootstrap_servers, channel, config, properties_file, properties, flags))
 
 
 def connection_of(settings: Settings) -> Connection:
@@ -71,12 +72,17 @@ def settings_of(
     bootstrap_servers: str | None,
     channel: str | None,
     config: Path | None,
+    properties_file: Path | None,
     properties: Sequence[str] | None,
     flags: Sequence[str] | None,
 ) -> Settings:
     """Settings from the options by which Kafka and the channel are found."""
     given = dict(parse_override(option) for option in properties or ())
-    kafka = {"bootstrap_servers": bootstrap_servers, "properties": given or None}
+    kafka = {
+        "bootstrap_servers": bootstrap_servers,
+        "properties_file": properties_file,
+        "properties": given or None,
+    }
     return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})
 
 

@@ -26,6 +26,12 @@ BootstrapServers = Annotated[
 ]
 Channel = Annotated[str | None, typer.Option("--channel", metavar="NAME", help="Name of the channel.")]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML.")]
+ClientFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-config", metavar="FILE", help="librdkafka properties, one KEY=VALUE a line: where passwords belong."
+    ),
+]
 ClientProperties = Annotated[
     list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A librdkafka property; may be repeated.")
 ]
@@ -93,7 +99,7 @@ def _has_group(flag: str) -> bool:
 
 def wears(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:
     """Make the command line read these options of a function; `--output` comes behind those that say where."""
-    last = ["channel", "output", "config", "properties", "flags"]
+    last = ["channel", "output", "config", "properties_file", "properties", "flags"]
     options = sorted(options, key=lambda one: last.index(one.name) if one.name in last else -1)
     options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
     function.__annotations__ = {one.name: one.annotation for one in options}
@@ -104,6 +110,7 @@ def _place(
     bootstrap_servers: BootstrapServers = None,
     channel: Channel = None,
     config: Config = None,
+    properties_file: ClientFile = None,
     properties: ClientProperties = None,
     flags: SettingFlags = None,
 ) -> None:

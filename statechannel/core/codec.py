@@ -15,7 +15,7 @@ import orjson
 
 from statechannel.core import deep_json
 from statechannel.core.bundle import MAX_CHILDREN, numbers_of
-from statechannel.core.record import FORMAT, Kind, Record
+from statechannel.core.record import FORMAT, NEWEST_FORMAT, Kind, Record
 from statechannel.core.states import BUNDLE_STATES, NAMESPACE_STATES, State
 
 MAX_VALUE_SIZE_BYTES = 900_000
@@ -76,17 +76,21 @@ def is_broker_id(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and _BROKER(text) is not None
 
 
-def load_object(value: bytes) -> dict[str, Any] | NewerFormat | Undecodable:
-    """Parse a value as far as every record goes: one JSON object of a known format."""
+def load_object(value: bytes, newest: int = NEWEST_FORMAT) -> dict[str, Any] | NewerFormat | Undecodable:
+    """Parse a value as far as every record goes: one JSON object of a known format.
+
+    Args:
+        newest: The newest format that this reader knows; it knows the older ones, too.
+    """
     try:
         loaded = orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        return _refused(value, str(error))
+        return _refused(value, str(error), newest)
     if type(loaded) is not dict:
         return Undecodable("not a JSON object")
     number = loaded.get("format")
-    if number != FORMAT or type(number) is not int:
-        return _unknown_format(number)
+    if (number != FORMAT or type(number) is not int) and (type(number) is not int or not FORMAT <= number <= newest):
+        return _unknown_format(number, newest)
     if len(value) > MAX_VALUE_SIZE_BYTES:
         return Undecodable(f"{len(value)} bytes, more than {MAX_VALUE_SIZE_BYTES}")
     # Where no bracket opens behind the first 100 bytes nothing can be deeper: no need to count.
@@ -100,12 +104,12 @@ def _is_deep(value: bytes) -> bool:
     return value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH
 
 
-def _refused(value: bytes, why: str) -> NewerFormat | Undecodable:
+def _refused(value: bytes, why: str, newest: int) -> NewerFormat | Undecodable:
     # The parser refuses deep nesting; a newer format counts all the same.
     # Where nothing looks like a newer format there is none to be found, however long one looks: most of a second.
     if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _NEWER(value) is not None:
         try:
-            verdict = _unknown_format(deep_json.top_level_format(value))
+            verdict = _unknown_format(deep_json.top_level_format(value), newest)
         except deep_json.NotJsonError as error:
             return Undecodable(f"not JSON: {error}")
         if isinstance(verdict, NewerFormat):
@@ -113,10 +117,10 @@ def _refused(value: bytes, why: str) -> NewerFormat | Undecodable:
     return Undecodable(f"not JSON: {why}")
 
 
-def _unknown_format(number: object) -> NewerFormat | Undecodable:
-    if type(number) is int and FORMAT < number <= MAX_INT:
+def _unknown_format(number: object, newest: int) -> NewerFormat | Undecodable:
+    if type(number) is int and newest < number <= MAX_INT:
         return NewerFormat(number)
-    return Undecodable("`format` is not 1")
+    return Undecodable("`format` is not 1" if newest == FORMAT else f"`format` is not {FORMAT} to {newest}")
 
 
 def _depth(value: bytes) -> int:
@@ -125,14 +129,14 @@ def _depth(value: bytes) -> int:
     return max(accumulate(array("b", steps)), default=0)
 
 
-def decode(value: bytes, *, namespace: bool) -> Record | NewerFormat | Undecodable:
+def decode(value: bytes, *, namespace: bool, newest: int = NEWEST_FORMAT) -> Record | NewerFormat | Undecodable:
     """Decode the value of a namespace key (`namespace`) or of a bundle key."""
-    return decode_form(value, NAMESPACE_FORMS if namespace else BUNDLE_FORMS)
+    return decode_form(value, NAMESPACE_FORMS if namespace else BUNDLE_FORMS, newest=newest)
 
 
-def decode_heartbeat(value: bytes | None) -> Record | None:
+def decode_heartbeat(value: bytes | None, newest: int = NEWEST_FORMAT) -> Record | None:
     """Decode the value of `!heartbeat`; None for whatever does not count as one."""
-    record = None if value is None else decode_form(value, _HEARTBEAT_FORMS)
+    record = None if value is None else decode_form(value, _HEARTBEAT_FORMS, newest=newest)
     if not isinstance(record, Record):
         return None
     clean_to = record.raw.get("clean_to")
@@ -143,7 +147,7 @@ def decode_heartbeat(value: bytes | None) -> Record | None:
 
 
 def decode_form(  # noqa: C901, PLR0912
-    value: bytes, forms: dict[str, _Form], known: str | None = None
+    value: bytes, forms: dict[str, _Form], known: str | None = None, newest: int = NEWEST_FORMAT
 ) -> Record | NewerFormat | Undecodable:
     """Decode a record of the given forms.
 
@@ -151,8 +155,9 @@ def decode_form(  # noqa: C901, PLR0912
 
     Args:
         known: An id that is known to be well-formed: the accepted one, which the base of most proposals is.
+        newest: The newest format that this reader knows.
     """
-    loaded = load_object(value)
+    loaded = load_object(value, newest)
     if type(loaded) is not dict:
         return loaded  # type: ignore[return-value]
     try:

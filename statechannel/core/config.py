@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from statechannel.core.record import NEWEST_FORMAT
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -31,7 +33,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Limits and intervals of one engine; the unit is the last word of each name."""
+    """Limits and intervals of one engine; the unit is the last word of each name.
+
+    Attributes:
+        newest_format: Format of records that this engine reads, beside all older ones, and writes once everybody reads it
+            (`statechannel.core.formats`). No setting: a version reads what its code reads. Others are for tests.
+    """
 
     partitions: int = 1
     compaction_lag_s: float = 3600.0
@@ -69,4 +76,5 @@ class EngineConfig:
     replay_tail_records: int = 10_000
     remembered_max: int = 10_000
     lease_s: float | None = None
+    newest_format: int = NEWEST_FORMAT
     bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from statechannel.core import codec
 from statechannel.core.bundle import partition_of
 from statechannel.core.proposals import Result, Status
-from statechannel.core.record import FORMAT, Kind
+from statechannel.core.record import Kind
 from statechannel.core.states import State
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Duties:
             partition,
             codec.HEARTBEAT_KEY,
             {
-                "format": FORMAT,
+                "format": engine.presence.writes_format,
                 "kind": Kind.HEARTBEAT,
                 "id": engine.proposals.new_id(),
                 "covers": replica.applied,

@@ -404,7 +404,7 @@ class Engine:
 
     def _control_read(self, event: RecordRead) -> None:
         if event.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(event.value)
+            heartbeat = codec.decode_heartbeat(event.value, self.config.newest_format)
             if heartbeat is not None:
                 self.cold_start.note(event.partition, event.offset)
                 if event.offset >= self.replicas[event.partition].end_offset:

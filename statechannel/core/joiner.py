@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from statechannel.core import codec
 from statechannel.core.bundle import parse_key, partition_of, range_name
 from statechannel.core.keys import KeyState, Ring, Writer
-from statechannel.core.record import Kind, Record
+from statechannel.core.record import NEWEST_FORMAT, Kind, Record
 from statechannel.core.resolver import children_fit
 from statechannel.core.states import State
+from statechannel.core.unknown_fields import unknown_in
 from statechannel.core.view import View
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ class Joiner:
         stopped: Newer format that stopped the reader; 0 if none did.
     """
 
-    def __init__(self, partition: int, partitions: int) -> None:
+    def __init__(self, partition: int, partitions: int, newest_format: int = NEWEST_FORMAT) -> None:
         self.partition = partition
         self.partitions = partitions
+        self.newest_format = newest_format
         self.held: dict[bytes, Held] = {}
         self.last: dict[bytes, int] = {}
         self.nulls: set[bytes] = set()
@@ -57,7 +59,7 @@ class Joiner:
             self.nulls.add(key)  # type: ignore[arg-type]
         else:
             self.nulls.discard(key)
-            record = codec.decode(value, namespace=parts.is_namespace)
+            record = codec.decode(value, namespace=parts.is_namespace, newest=self.newest_format)
             if isinstance(record, codec.NewerFormat):
                 self.stopped = record.format
                 return
@@ -79,7 +81,7 @@ class Joiner:
 
     def _skip(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         if value is not None and not (key is not None and key[:1] == b"!"):
-            loaded = codec.load_object(value)
+            loaded = codec.load_object(value, self.newest_format)
             if isinstance(loaded, codec.NewerFormat):
                 self.stopped = loaded.format
                 return
@@ -98,7 +100,7 @@ class Joiner:
 
         The last record of each key counts as the one that settled it.
         """
-        view = View(self.partition, self.partitions)
+        view = View(self.partition, self.partitions, self.newest_format)
         view.applied = self.applied
         for name, held in self.held.items():
             parts = self._parts[name]
@@ -163,6 +165,7 @@ def _restore(view: View, key: KeyState, held: Held) -> None:
     key.offset = held.offset
     key.bounds = record.bounds() if record.children is not None else None
     key.intent = None
+    key.more = unknown_in(record.raw)
 
 
 def _server(record: Record) -> Writer | None:

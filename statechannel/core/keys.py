@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sortedcontainers import SortedDict
 
@@ -11,6 +11,7 @@ from statechannel.core.states import State
 
 if TYPE_CHECKING:
     from array import array
+    from collections.abc import Mapping
 
 
 class Writer(NamedTuple):
@@ -34,6 +35,7 @@ class KeyState:
         was: State before the accepted record, where this reader saw it.
         forced: The accepted record was a repair, or nobody knows (a join by an assert).
         bounds: Bounds of the children (Active, Deleted bundle).
+        more: Fields of the accepted record that this version does not know (`unknown_fields`); None for most.
         intent: `children` that a Splitting record names for information: where its splitter means to cut.
         offset: Offset of the accepted record; -1 where nobody knows (lenient join of an assert keeps the assert's).
         settled: Offset of the record that settled the key last; -1 if none did.
@@ -50,6 +52,7 @@ class KeyState:
         "from_",
         "intent",
         "lower",
+        "more",
         "namespace",
         "offset",
         "operation",
@@ -92,6 +95,7 @@ class KeyState:
         self.flow: str | None = None
         self.bounds: array[int] | None = None
         self.intent: tuple[str, ...] | None = None
+        self.more: Mapping[str, Any] | None = None
         self.offset = -1
         self.ring: Ring | None = None
 

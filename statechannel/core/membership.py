@@ -13,6 +13,7 @@ import orjson
 
 from statechannel.core.bounded import remember
 from statechannel.core.codec import is_broker_id
+from statechannel.core.formats import formats_of
 
 MEMBER_FORMAT = 1
 
@@ -48,6 +49,11 @@ class Member:
     def accepting(self) -> bool:
         """It may be given bundles."""
         return self.caught_up and self.info.get("accepting") is True and self.info.get("mode") == "normal"
+
+    @property
+    def formats(self) -> frozenset[int]:
+        """Formats of the channel's records that it reads, as it says."""
+        return formats_of(self.info)
 
     @property
     def urls(self) -> Mapping[str, str]:

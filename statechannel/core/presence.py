@@ -9,6 +9,7 @@ import orjson
 
 from statechannel.core.bounded import remember
 from statechannel.core.effects import Append
+from statechannel.core.formats import readable, writable_format
 from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
 from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member
 from statechannel.core.record import FORMAT
@@ -63,6 +64,7 @@ class Presence:
         self._own_first_read = False
         self._own_last_ms = 0
         self._own_first_offset = -1
+        self.writes_format = FORMAT
 
     # --- what the log says ------------------------------------------------------------------------------------------
 
@@ -224,11 +226,22 @@ class Presence:
                     engine.emit("member.lost", member=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
                 engine.repair.members_lost([one for one in lost if one.heard_live])
                 engine.members_changed()
+        self._choose_format()
         if self.mode is not before:
             # After the expiry: whoever begins to act now must know who is gone.
             engine.mode_changed(before)
         if self.announced and now_s >= self._next_at_s and not self.goodbye_sent:
             self._send()
+
+    def _choose_format(self) -> None:
+        """Hold a newer format back until everybody who is registered reads it; never choose it before having listened."""
+        chosen, newest = FORMAT, self._engine.config.newest_format
+        if newest > FORMAT and self.knows_absence():
+            others = [one.formats for one in self.members.alive.values()]
+            chosen = writable_format(others, readable(newest))
+        if chosen != self.writes_format:
+            before, self.writes_format = self.writes_format, chosen
+            self._engine.emit("format.changed", before=before, format=chosen)
 
     def _maybe_announce(self, now_s: float) -> None:
         engine = self._engine
@@ -317,7 +330,8 @@ class Presence:
             "properties": dict(identity.properties),
             "software": identity.software,
             "http": identity.http or None,
-            "formats": [FORMAT],
+            "formats": list(readable(engine.config.newest_format)),
+            "writes": self.writes_format,
             "phase": "caught-up" if engine.caught_up else "joining",
             "mode": engine.mode,
             # Only until we are known: a late record of a process that took over once must not do it again.

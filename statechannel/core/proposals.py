@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,7 @@ from statechannel.core import codec
 from statechannel.core.bounded import remember
 from statechannel.core.effects import Append
 from statechannel.core.inputs import Topic
-from statechannel.core.record import FORMAT, Kind
+from statechannel.core.record import Kind
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 
@@ -116,6 +116,7 @@ class Proposals:
         from_: str | None = None,
         to: str | None = None,
         version: int | None = None,
+        carried: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> str | None:
         """Write a proposal that builds on the accepted state of the key; its id, or None if too much is on its way.
@@ -123,6 +124,7 @@ class Proposals:
         Args:
             done: Called once with the end.
             version: Where it is not the accepted version plus one.
+            carried: Fields that this version does not know, of the record that is answered.
             more: Further fields (`children`, `forced`, `lost`, `reason`); those that are None are left out.
         """
         fields: dict[str, Any] = {
@@ -135,6 +137,7 @@ class Proposals:
             fields |= {"from": from_, "to": to}
         more |= {"flow": flow, "operation": operation}
         fields |= {name: value for name, value in more.items() if value is not None}
+        fields |= carried or {}
         return self._write(key, Kind.PROPOSAL, fields, done)
 
     def restate(self, key: KeyState, done: Callable[[Result], None]) -> str | None:
@@ -151,6 +154,7 @@ class Proposals:
         if key.server is not None:
             # For joiners, who could not know otherwise which process serves; never judged.
             fields["server"] = {"broker": key.server.broker, "incarnation": key.server.incarnation}
+        fields |= key.more or {}
         return self._write(key, Kind.ASSERT, fields, done)
 
     def _write(self, key: KeyState, kind: Kind, fields: dict[str, Any], done: Callable[[Result], None]) -> str | None:
@@ -161,7 +165,7 @@ class Proposals:
         record_id = self.new_id()
         value = codec.encode(
             {
-                "format": FORMAT,
+                "format": engine.presence.writes_format,
                 "kind": kind,
                 "id": record_id,
                 "covers": engine.replicas[partition].applied,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statechannel.core.bundle import bounds_of, bundle_key, children_of, even_bounds
@@ -384,7 +385,7 @@ class Reactions:
 
     def _write(self, name: str, task: Task, key: KeyState) -> None:
         me = self._engine.identity.broker
-        propose = self._engine.proposals.propose
+        propose = partial(self._engine.proposals.propose, carried=key.more)
         flow, operation = key.flow, key.operation
 
         def done(result: Result) -> None:

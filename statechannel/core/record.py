@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from array import array
 
 FORMAT = 1
+"""The first format of records, which every version writes as long as anybody is registered who knows no newer one."""
+NEWEST_FORMAT = 1
+"""The newest format that this version reads (`statechannel.core.formats`)."""
 
 
 class Kind(StrEnum):

@@ -206,6 +206,7 @@ class Repair:
             to=chosen,
             forced=True,
             lost=about,
+            carried=key.more if finish else None,
             reason=why,
         )
         if written is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.core import codec
 from statechannel.core.joiner import Joiner
+from statechannel.core.record import NEWEST_FORMAT
 from statechannel.core.replay import read_many
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
@@ -55,11 +56,13 @@ class Replica:
         kept_records_max: int,
         kept_max_bytes: int = KEPT_MAX_BYTES,
         tail_records: int = 1,
+        newest_format: int = NEWEST_FORMAT,
     ) -> None:
         self.partition = partition
         self.partitions = partitions
         self.phase = Phase.CLOSED
-        self.view = View(partition, partitions)
+        self._newest = newest_format
+        self.view = View(partition, partitions, newest_format)
         self.why = ""
         self.newer_format = 0
         self.stopped_at_s = 0.0
@@ -97,12 +100,12 @@ class Replica:
         if self._lenient or first_offset > 0:
             self._begin_lenient()
         else:
-            self.view = View(self.partition, self.partitions)
+            self.view = View(self.partition, self.partitions, self._newest)
         self._advance(now_s)
 
     def _begin_lenient(self) -> None:
         self._lenient = True
-        self._joiner = Joiner(self.partition, self.partitions)
+        self._joiner = Joiner(self.partition, self.partitions, self._newest)
 
     def read(self, now_s: float, record: RecordRead) -> Judgement | None:
         """Take in one record; a judgement only where it is judged strictly, be it in replay or caught up."""
@@ -223,7 +226,7 @@ class Replica:
             )
             return
         if record.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(record.value)
+            heartbeat = codec.decode_heartbeat(record.value, self._newest)
             if heartbeat is None or not heartbeat.clean_to < record.offset:
                 return
             if heartbeat.clean_to >= self.end_offset - 1:
@@ -283,7 +286,8 @@ class Replica:
         self.phase = Phase.STOPPED
         self.newer_format = newer_format
         self.why = (
-            f"offset {offset} of partition {self.partition} is written in format {newer_format}; upgrade to read on"
+            f"offset {offset} of partition {self.partition} is written in format {newer_format}, and this "
+            f"version reads up to format {self._newest}; upgrade to read on"
         )
 
     def start_over(self, why: str) -> None:
@@ -309,6 +313,7 @@ def replicas_of(config: EngineConfig) -> list[Replica]:
             kept_records_max=config.kept_records_max,
             kept_max_bytes=config.kept_max_bytes,
             tail_records=config.replay_tail_records,
+            newest_format=config.newest_format,
         )
         for partition in range(config.partitions)
     ]

@@ -11,9 +11,10 @@ from statechannel.core import codec
 from statechannel.core.bundle import children_of, parse_key, partition_of
 from statechannel.core.keys import KeyState, Ring, Writer
 from statechannel.core.ledger import Ledger
-from statechannel.core.record import Record
+from statechannel.core.record import NEWEST_FORMAT, Record
 from statechannel.core.resolver import judge
 from statechannel.core.states import IN_FLIGHT, Flow, State
+from statechannel.core.unknown_fields import KNOWN, unknown_in
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _FLOWS = {flow.value: flow.value for flow in Flow}
 _ACCEPTED, _ASSIGNED, _SPLITTING = Verdict.ACCEPTED, State.ASSIGNED, State.SPLITTING
 _ASSIGNING, _DELETED = State.ASSIGNING, State.DELETED
 _decode, _BUNDLE_FORMS, _NAMESPACE_FORMS = codec.decode_form, codec.BUNDLE_FORMS, codec.NAMESPACE_FORMS
+_KNOWN = KNOWN.issuperset
 _SERVED = frozenset({State.ASSIGNED, State.RELEASING, State.SPLITTING})
 # Half the price of the named tuple's own constructor, which takes keywords and defaults.
 _judgement = tuple.__new__
@@ -59,9 +61,10 @@ class View:
         load: Number of bundles that each broker has or is about to have (placement counts those in flight).
     """
 
-    def __init__(self, partition: int, partitions: int) -> None:
+    def __init__(self, partition: int, partitions: int, newest_format: int = NEWEST_FORMAT) -> None:
         self.partition = partition
         self.partitions = partitions
+        self.newest_format = newest_format
         self.applied = -1
         self.keys: dict[bytes, KeyState] = {}
         self.ledger = Ledger()
@@ -82,7 +85,7 @@ class View:
         if value is None:
             return self._null(offset, state)
         forms = _BUNDLE_FORMS if state.lower >= 0 else _NAMESPACE_FORMS
-        record = _decode(value, forms, state.record_id)
+        record = _decode(value, forms, state.record_id, self.newest_format)
         if record.__class__ is not Record:
             if isinstance(record, codec.NewerFormat):
                 return Judgement(Verdict.UNSUPPORTED_FORMAT, format=record.format)
@@ -114,7 +117,12 @@ class View:
             return KeyState(parts.namespace, parts.lower, parts.upper)
         record = None
         if value is not None:
-            loaded = codec.load_object(value) if parts is None else codec.decode(value, namespace=parts.is_namespace)
+            newest = self.newest_format
+            loaded = (
+                codec.load_object(value, newest)
+                if parts is None
+                else codec.decode(value, namespace=parts.is_namespace, newest=newest)
+            )
             if isinstance(loaded, codec.NewerFormat):
                 return Judgement(Verdict.UNSUPPORTED_FORMAT, format=loaded.format)
             record = loaded if isinstance(loaded, Record) else None
@@ -171,6 +179,7 @@ class View:
         key.flow = _FLOWS.get(flow, flow) if type(flow) is str else None
         key.offset = offset
         key.intent = None
+        key.more = None if _KNOWN(raw) else unknown_in(raw)
 
     def _accept_namespace(self, record: Record, key: KeyState) -> None:
         if key.ring is not None:
@@ -245,7 +254,7 @@ class View:
             else:
                 child.ring = ring
                 self.place(child, state, version, None, owner)
-                child.forced, child.bounds, child.intent = False, None, None
+                child.forced, child.bounds, child.intent, child.more = False, None, None, None
                 ring.owned -= split
                 self._count(owner, None)
             children[lower] = child

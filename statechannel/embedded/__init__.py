@@ -15,12 +15,14 @@ from statechannel.embedded.errors import (
 )
 from statechannel.embedded.jars import KAFKA_VERSION, find_jars, prepare_jars
 from statechannel.embedded.options import BrokerOptions
+from statechannel.embedded.security import BrokerSecurity
 from statechannel.embedded.server import KafkaServer
 
 __all__ = [
     "KAFKA_VERSION",
     "AlreadyRunningError",
     "BrokerOptions",
+    "BrokerSecurity",
     "BrokerStartError",
     "BrokerState",
     "BrokerStatus",

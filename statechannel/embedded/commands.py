@@ -54,8 +54,14 @@ def broker_command(
     ]
 
 
-def format_command(java: Java, jars: Sequence[Path], *, server_properties: Path, cluster_id: str) -> list[str]:
-    """Return the command that prepares an empty log folder for a new cluster."""
+def format_command(
+    java: Java, jars: Sequence[Path], *, server_properties: Path, cluster_id: str, more: Sequence[str] = ()
+) -> list[str]:
+    """Return the command that prepares an empty log folder for a new cluster.
+
+    Args:
+        more: Further arguments of the tool.
+    """
     # Without a logging configuration its errors go to the console, where they are wanted.
     return [
         *_java(java, jars, heap_mib=_FORMAT_HEAP_MIB, extra=_use_archive(java, jars)),
@@ -63,7 +69,13 @@ def format_command(java: Java, jars: Sequence[Path], *, server_properties: Path,
         "format",
         f"--cluster-id={cluster_id}",
         f"--config={server_properties}",
+        *more,
     ]
+
+
+def arguments_file(command: Sequence[str]) -> str:
+    """The text of a file that `java @FILE` takes in the place of these arguments, which every process list would show."""
+    return "".join('"' + argument.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for argument in command)
 
 
 def archive_path(java: Java, jars: Sequence[Path]) -> Path:

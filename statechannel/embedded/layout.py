@@ -1,6 +1,7 @@
 """Where an embedded broker keeps what in its data folder, and the files it is started with."""
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -73,6 +74,11 @@ class Layout:
     def server_properties(self) -> Path:
         """Written anew by each start."""
         return self.folder / "server.properties"
+
+    @property
+    def format_arguments(self) -> Path:
+        """Arguments of the tool that prepares the data folder; there only while it runs."""
+        return self.folder / "format.arguments"
 
     @property
     def log4j_properties(self) -> Path:
@@ -150,6 +156,8 @@ def write_configuration(layout: Layout, *, port: int, controller_port: int, opti
     }
     if options.fast_cleaner:
         properties["log.cleaner.backoff.ms"] = "200"
+    if options.security is not None:
+        properties |= options.security.properties(LOOPBACK, port, controller_port)
     properties |= options.properties
     _write_properties(layout.server_properties, properties)
     _write_properties(layout.log4j_properties, _log4j(layout.broker_log))
@@ -176,4 +184,13 @@ def _log4j(log: Path) -> dict[str, str]:
 def _write_properties(path: Path, properties: dict[str, str]) -> None:
     # A backslash would start an escape sequence in a Java properties file.
     lines = [f"{key}={value}".replace("\\", "\\\\") for key, value in properties.items()]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_private(path, "\n".join(lines) + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that may hold a password, for its owner's eyes from the first byte on."""
+    scratch = path.with_name(f"{path.name}.tmp")
+    scratch.unlink(missing_ok=True)
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    scratch.replace(path)

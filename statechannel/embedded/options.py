@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from statechannel.embedded.security import BrokerSecurity
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
@@ -21,6 +23,8 @@ class BrokerOptions:
         fast_cleaner: Wake the log cleaner every 0.2 s instead of 15 s, for tests that must see
             compaction.
         properties: Kafka properties that override the ones made here.
+        security: TLS, passwords and ACLs; None serves everybody on this machine. To be the same at every start on a
+            data folder.
     """
 
     heap_mib: int = 128
@@ -30,3 +34,4 @@ class BrokerOptions:
     min_free_bytes: int = 64 * 1024 * 1024
     fast_cleaner: bool = False
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    security: BrokerSecurity | None = None

@@ -24,6 +24,7 @@ from statechannel.embedded.layout import (
     Layout,
     read_record,
     write_configuration,
+    write_private,
     write_record,
 )
 from statechannel.embedded.options import BrokerOptions
@@ -240,12 +241,17 @@ class KafkaServer:
         return port, ports.find_free(other_than=port)
 
     def _format(self, java: Java, jars: tuple[Path, ...]) -> None:
+        security = self._options.security
         command = commands.format_command(
             java,
             jars,
             server_properties=self._layout.server_properties,
             cluster_id=_new_cluster_id(),
+            more=() if security is None else security.format_arguments(),
         )
+        arguments = self._layout.format_arguments
+        write_private(arguments, commands.arguments_file(command[1:]))
+        command = [command[0], f"@{arguments}"]
         try:
             answer = subprocess.run(
                 command,
@@ -255,13 +261,15 @@ class KafkaServer:
                 timeout=_FORMAT_TIMEOUT_S,
                 check=False,
             )
-        except subprocess.TimeoutExpired as error:
+        except subprocess.TimeoutExpired:
             raise BrokerStartError(
                 f"preparing {self.folder} took longer than {_FORMAT_TIMEOUT_S:.0f} s",
                 hint="the machine is very busy, or its disk hangs; try again",
-            ) from error
+            ) from None
+        finally:
+            arguments.unlink(missing_ok=True)
         if answer.returncode != 0:
-            cause = diagnose(answer.stderr, answer.stdout, log_path=self._layout.server_properties)
+            cause = self._diagnose(answer.stderr, answer.stdout, log_path=self._layout.server_properties)
             raise self._start_error("Kafka could not prepare its data folder", cause)
 
     def _wait_ready(self, broker: psutil.Process, port: int, log_offset: int, *, after_a_kill: bool) -> None:
@@ -278,13 +286,19 @@ class KafkaServer:
                 break
             time.sleep(_POLL_S)
         console = read_since(self._layout.console, 0)
-        cause = diagnose(log, console, log_path=self._layout.broker_log)
+        cause = self._diagnose(log, console, log_path=self._layout.broker_log)
         if not alive:
             raise self._start_error("the Kafka broker ended while starting", cause)
         waited = f"was not ready after {self._options.start_timeout_s:.0f} s"
         if after_a_kill:
             waited += f" ({_AFTER_A_KILL})"
         raise self._start_error(f"the Kafka broker {waited} and was ended", cause)
+
+    def _diagnose(self, log: str, console: str, *, log_path: Path) -> Cause:
+        security = self._options.security
+        if security is not None:
+            log, console = (text.replace(security.password, "[redacted]") for text in (log, console))
+        return diagnose(log, console, log_path=log_path)
 
     def _start_error(self, what: str, cause: Cause) -> BrokerStartError:
         kind = PortInUseError if cause.port_in_use else BrokerStartError

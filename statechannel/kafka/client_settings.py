@@ -181,6 +181,11 @@ class ClientSettings:
                 "No Kafka address is given.",
                 hint="Give bootstrap.servers, or start one here with `statechannel kafka up`.",
             )
+        if "@" in self.bootstrap_servers:  # not shown: what stands before it is a name, and often a password
+            raise ClientSettingRefusedError(
+                "The Kafka address has an @ in it; Kafka's addresses are HOST:PORT, without anybody's name or password.",
+                hint="Say sasl.username and sasl.password in a file of properties (--kafka-config FILE).",
+            )
 
     @classmethod
     def from_sources(

@@ -115,6 +115,16 @@ _DENIED = frozenset(
         KafkaError.SECURITY_DISABLED,
     }
 )
+_FORBIDDEN = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+"""It is known who asks, and no ACL allows it."""
+_NO_PRODUCER = "idempotence PID"
+"""In the library's words where Kafka refuses an idempotent producer to a client that may write to no topic at all."""
 _NO_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -196,10 +206,35 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
             f"Kafka did not answer while {doing}: {describe(problem, secrets)}",
             hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
         )
+    if code == KafkaError.SECURITY_DISABLED:
+        return KafkaAccessDeniedError(
+            f"This Kafka has no ACLs, found while {doing}: everybody may do everything ({describe(problem, secrets)})",
+            hint="Have its brokers use an authorizer (authorizer.class.name), see design/security.md.",
+        )
+    if error is not None and code in _FORBIDDEN:
+        return _forbidden(error, doing)
     if code in _DENIED:
-        return KafkaAccessDeniedError(message, hint="Check security.protocol, the sasl.* properties and the ACLs.")
+        return KafkaAccessDeniedError(message, hint="Check security.protocol, the sasl.* and the ssl.* properties.")
     if code in _NO_TOPIC:
         return TopicMissingError(message, hint="Create the topics with `statechannel init`.")
     if code in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
         return ClientSettingRefusedError(message, hint="Check the Kafka properties file and the -X options.")
     return KafkaClientError(message, hint="See the broker's log for the cause.")
+
+
+def _forbidden(error: KafkaError, doing: str) -> KafkaAccessDeniedError:
+    """Kafka's own text is of no use to people: for the cluster it is the dump of a request."""
+    if _NO_PRODUCER in error.str():
+        return KafkaAccessDeniedError(
+            f"Kafka does not allow this client {doing}: it may write to no topic here",
+            hint="Whoever only reads may not ask for changes. `statechannel acl check --role operator` lists what that takes.",
+        )
+    if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+        return KafkaAccessDeniedError(
+            f"Kafka does not allow this client {doing}: no ACL on the cluster lets it ({error.name()})",
+            hint="Connect as one of Kafka's administrators (a superuser, or Alter and Describe on the cluster).",
+        )
+    return KafkaAccessDeniedError(
+        f"Kafka does not allow this client {doing}: an ACL is missing: {error.str()} ({error.name()})",
+        hint="`statechannel acl check --role ROLE` lists what a role has to be allowed, and what of it is missing here.",
+    )

@@ -3,20 +3,67 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from confluent_kafka import KafkaException
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from statechannel.kafka.errors import is_topic_missing, is_transient
+from statechannel.kafka.errors import is_access_denied, is_topic_missing, is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from confluent_kafka import KafkaError
 
 Answer = TypeVar("Answer")
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 0.5
 _LEAST_S: Final = 0.001
+_LOOK_S: Final = 0.1
+REFUSED_AFTER_S: Final = 3.0
+"""A Kafka broker that starts may not know its users yet; whoever is refused for so long is not waited for any longer."""
+
+
+class Refusals:
+    """Notices that Kafka refuses to let this client in, which the library takes for an outage and tries again and again.
+
+    Args:
+        poll: Serves the client's error callback.
+    """
+
+    def __init__(self, poll: Callable[[], object]) -> None:
+        self._poll = poll
+        self._since_s: float | None = None
+        self.last: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        """The client's error callback."""
+        self.last = error
+        if is_access_denied(error) and self._since_s is None:
+            self._since_s = time.monotonic()
+
+    def wait(self, future: Future[Any], timeout_s: float) -> Any:
+        """What a call comes to.
+
+        Raises:
+            KafkaException: As the call raised it; or the refusal, once it has lasted for `REFUSED_AFTER_S`.
+            concurrent.futures.TimeoutError: The time is up.
+        """
+        ends_s = time.monotonic() + timeout_s
+        while True:
+            left_s = ends_s - time.monotonic()
+            try:
+                return future.result(timeout=min(_LOOK_S, max(_LEAST_S, left_s)))
+            except FutureTimeoutError:
+                if left_s <= _LOOK_S:
+                    raise
+            self._poll()
+            refused = self._since_s is not None and time.monotonic() - self._since_s > REFUSED_AFTER_S
+            if refused and self.last is not None and is_access_denied(self.last):
+                raise KafkaException(self.last)
 
 
 def ask_patiently(ask: Callable[[float], Answer], *, timeout_s: float, topic_grace_s: float) -> Answer:

@@ -271,7 +271,10 @@ def append_and_wait(
         raise translate(error, doing, secrets=settings.secrets()) from error
     deadline_s = time.monotonic() + timeout_s + 1.0
     while not ends and time.monotonic() < deadline_s:
-        producer.poll(_POLL_S)
+        try:
+            producer.poll(_POLL_S)
+        except KafkaException as error:  # for good: nothing of this producer is written any more
+            raise translate(error, doing, secrets=settings.secrets()) from error
     if not ends:
         producer.purge()
     failure, offset = ends[0] if ends else (KafkaError(KafkaError._MSG_TIMED_OUT), 0)

@@ -24,7 +24,7 @@ from statechannel.kafka.errors import (
     telling,
     translate,
 )
-from statechannel.kafka.patience import Answer, ask_patiently
+from statechannel.kafka.patience import Answer, Refusals, ask_patiently
 from statechannel.kafka.topic_policy import Rule
 
 if TYPE_CHECKING:
@@ -100,15 +100,12 @@ class TopicAdmin:
     def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
-        self._last_error: KafkaError | None = None
+        self._refusals = Refusals(lambda: self._admin.poll(0))
         try:
-            config = {**settings.admin_config(), "error_cb": self._on_error}
+            config = {**settings.admin_config(), "error_cb": self._refusals.note}
             self._admin = AdminClient(config)
         except (KafkaException, TypeError, ValueError) as error:
             raise translate(error, "making the admin client", secrets=settings.secrets()) from None
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error
 
     def describe(self, names: Collection[str], *, created: bool = False) -> dict[str, TopicInfo]:
         """The topics among `names` that exist, with all their settings.
@@ -251,11 +248,11 @@ class TopicAdmin:
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
         try:
-            return future.result(timeout=self._timeout_s + 5.0)
+            return self._refusals.wait(future, self._timeout_s + 5.0)
         except (KafkaException, FutureTimeoutError) as error:
             self._admin.poll(0)  # serves error_cb
             code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
-            cause = telling(code, self._last_error)
+            cause = telling(code, self._refusals.last)
             raise _CallFailedError(code, translate(cause or code, doing, secrets=self._settings.secrets())) from None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from statechannel.core.inputs import Appended, AppendFailed
-from statechannel.kafka.errors import describe, kafka_error_of, translate
+from statechannel.kafka.errors import describe, is_access_denied, kafka_error_of, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,6 +82,7 @@ class LogWriter:
         self._reporting = threading.Lock()
         self._refused: deque[AppendFailed] = deque()
         self._fatal: str | None = None
+        self._denied: set[str] = set()
         self._closed = False
         self._ended = False
         self._stopping = threading.Event()
@@ -138,7 +139,8 @@ class LogWriter:
             self._refuse(effect, "the producer's queue is full (_QUEUE_FULL)")
         except KafkaException as error:
             session.pending.discard(effect.token)
-            self._refuse(effect, describe(error))
+            self._tell_denied(self._names[effect.topic], error)
+            self._refuse(effect, describe(error, self._settings.secrets()))
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until every append is answered; False if the time ran out first.
@@ -218,12 +220,22 @@ class LogWriter:
         if token not in session.pending:  # given up before; each token ends once
             return
         if error is None:
+            if self._denied:
+                self._denied.discard(msg.topic() or "")
             self._sink(Appended(token, msg.offset() or 0, session.number))
         else:
+            if is_access_denied(error):
+                self._tell_denied(msg.topic() or "", error)
             if error.fatal():
                 self._fatal = describe(error, self._settings.secrets())
             self._sink(self._unknown(session, token, describe(error, self._settings.secrets())))
         self._answered(session, token)
+
+    def _tell_denied(self, topic: str, error: KafkaError | KafkaException) -> None:
+        """Say once that a topic may not be written to; else all that shows is a broker in safe mode."""
+        if is_access_denied(error) and topic not in self._denied:
+            self._denied.add(topic)
+            _log.error("%s", translate(error, f"appending to {topic}", secrets=self._settings.secrets()))
 
     def _unknown(self, session: _Session, token: int, error: str) -> AppendFailed:
         return AppendFailed(token, error, session.number, never_written=False)

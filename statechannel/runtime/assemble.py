@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core.engine import Engine
 from statechannel.core.inputs import Topic
+from statechannel.kafka.acl_rules import OWN_ENDS, Role
+from statechannel.kafka.acls import require_rights
 from statechannel.kafka.from_settings import to_client, to_topics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
@@ -177,6 +179,7 @@ def _traces(settings: Settings, identity: Identity) -> Traces:
 
 def _topics(settings: Settings, found: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
     timeout_s = settings.kafka.command_timeout_s
+    require_rights(found.client, Role.BROKER, found.topics.channel, ends=OWN_ENDS, timeout_s=timeout_s)
     if create_topics:
         topics = create(
             found.client,

@@ -69,7 +69,7 @@ def _validated(file: dict[str, Any], given: dict[str, Any], *, origin: str) -> S
         return FromEverywhere(**given)
     except ValidationError as error:
         problems = [_problem(detail, file, given, origin) for detail in error.errors(include_url=False)]
-        raise SettingsError(problems) from error
+        raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 

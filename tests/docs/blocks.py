@@ -17,6 +17,7 @@ import typer
 from statechannel.core import states
 from statechannel.core.states import FORCED, MOVES, Need, State, Who
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
+from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.sim.planted import PLANTED
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
@@ -147,6 +148,20 @@ def core_modules() -> str:
     return table(("module", "what it is"), [(f"`{name}`", _first_line(f"statechannel.core.{name}")) for name in names])
 
 
+def acl_roles() -> str:
+    """What each role may do, a row a topic or group."""
+    channel = "NAME"
+    rights: dict[tuple[str, str], dict[Role, list[str]]] = {}
+    for role in Role:
+        for rule in rules_of(role, channel):
+            rights.setdefault((rule.resource, rule.name), {}).setdefault(role, []).append(rule.right)
+    body = [
+        (resource, f"`{name}`", *(", ".join(found.get(role, ())) or "-" for role in Role))
+        for (resource, name), found in rights.items()
+    ]
+    return table(("", "name", *Role), body)
+
+
 def command_list() -> str:
     """Every command with the first sentence of its help."""
     return table(("command", "what it does"), [(f"`{name}`", help_) for name, help_ in sorted(commands().items())])
@@ -223,6 +238,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "layers": layers,
     "core-modules": core_modules,
     "commands": command_list,
+    "acl-roles": acl_roles,
     "example-broker": example_broker,
     "planted-bugs": planted_bugs,
     "events": observability.events,

@@ -81,6 +81,8 @@ def _aside(record: dict[str, Any]) -> str:
     if record.get("forced"):
         words.append("forced")
     words.append(f"by {_writer(record)}")
+    if record.get("format") != 1:
+        words.append(f"format {record.get('format')}")
     lost = record.get("lost")
     if isinstance(lost, dict):
         heard_ms = lost.get("last_heard_ms")
@@ -127,6 +129,7 @@ def answer(outcome: Outcome) -> str:
 
 
 _TOLD = {
+    "format.changed",
     "cold-start.began",
     "cold-start.ended",
     "hook.failed",

@@ -129,6 +129,8 @@ class World:
         if not self.logs:
             self._create_topics(config.partitions)
         number = 1 + sum(1 for process in self.processes if process.broker == broker)
+        for view in self.archive:  # whoever reads the whole log is of the newest version
+            view.newest_format = max(view.newest_format, config.newest_format)
         process = Process(self, broker, number, config)
         self.processes.append(process)
         process.open_all()

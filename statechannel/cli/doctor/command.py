@@ -18,6 +18,7 @@ from statechannel.cli.doctor.plugins import plugins
 from statechannel.cli.options import (
     BootstrapServers,
     Channel,
+    ClientFile,
     ClientProperties,
     Config,
     Connect,
@@ -49,6 +50,7 @@ def doctor(
     bootstrap_servers: BootstrapServers = None,
     channel: Channel = None,
     config: Config = None,
+    properties_file: ClientFile = None,
     properties: ClientProperties = None,
     flags: SettingFlags = None,
     timeout_s: Annotated[
@@ -61,7 +63,8 @@ def doctor(
     """Look for all that is wrong with the channel, Kafka and this machine; changes nothing."""
     wanted = [*(flags or ()), f"kafka.command_timeout_s={timeout_s}"]
     facts, others = learn(
-        lambda: settings_of(bootstrap_servers, channel, config, properties, wanted), read_log=not no_log
+        lambda: settings_of(bootstrap_servers, channel, config, properties_file, properties, wanted),
+        read_log=not no_log,
     )
     found = examine((*CHECKS, *others), facts)
     code = exit_code(found)

@@ -1,0 +1,198 @@
+"""`statechannel acl show|apply|check`: what each role may do in Kafka, and whether it may (design/security.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.cli.connection import read_settings
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.kafka_wait import told_if_slow
+from statechannel.cli.options import Channel, Config, Connect, OutputAs, SettingFlags, reaching
+from statechannel.cli.output import Output, print_json, print_table, say
+from statechannel.kafka.acl_rules import ANY_HOST, Binding, Comparison, Role, Rule, compare, lacking, rules_of
+from statechannel.kafka.acls import AclAdmin, principal_hint, user_of
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="What brokers, operators, auditors and the Spark jobs may do in Kafka: show, apply, check.",
+)
+
+_PRINCIPAL = re.compile(r"[A-Za-z]+:.+").fullmatch
+
+RoleOption = Annotated[Role, typer.Option("--role", help="For whom: what each may do is listed in design/security.md.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Only for clients on this host; * for all.")]
+_PRINCIPAL_HELP = "As Kafka names who is there, e.g. User:b1."
+
+
+@app.command()
+@reaching
+def show(
+    connect: Connect,
+    role: RoleOption,
+    principal: Annotated[
+        str | None, typer.Option("--principal", metavar="User:NAME", help=f"{_PRINCIPAL_HELP} Its ACLs are compared.")
+    ] = None,
+    host: Host = ANY_HOST,
+    output: OutputAs = Output.TABLE,
+    channel: Channel = None,
+    config: Config = None,
+    flags: SettingFlags = None,
+) -> None:
+    """List the rights of a role; with --principal also which of them it has, and which it has beyond them."""
+    if principal is None:
+        # Nothing of this is in Kafka: it is shown also where none is.
+        named = read_settings(config, flags, {"channel": {"name": channel}}).channel.name
+        _print(role, named, principal, rules_of(role, named), Comparison((), (), ()), output, known=False)
+        return
+    _require_principal(principal)
+    connection = connect()
+    name = connection.topics.channel
+    rules = rules_of(role, name)
+    with told_if_slow(connection):
+        found = AclAdmin(connection.client, timeout_s=connection.timeout_s).of(principal)
+    _print(role, name, principal, rules, compare(rules, found, channel=name, host=host), output)
+
+
+@app.command()
+@reaching
+def apply(
+    connect: Connect,
+    role: RoleOption,
+    principal: Annotated[str, typer.Option("--principal", metavar="User:NAME", help=_PRINCIPAL_HELP)],
+    host: Host = ANY_HOST,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing, and make nothing.")] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Make the ACLs that a principal lacks for a role; it takes none away, and may be said again."""
+    _require_principal(principal)
+    connection = connect()
+    channel = connection.topics.channel
+    rules = rules_of(role, channel)
+    admin = AclAdmin(connection.client, timeout_s=connection.timeout_s)
+    with told_if_slow(connection):
+        compared = compare(rules, admin.of(principal), channel=channel, host=host)
+        if not dry_run:
+            admin.create(compared.missing, principal, host=host)
+    made = () if dry_run else compared.missing
+    if output is Output.JSON:
+        print_json(_document(role, channel, principal, rules, compared) | {"made": [_row(one) for one in made]})
+    else:
+        print_table(
+            ("resource", "name", "right"),
+            [(one.resource, one.name, one.right) for one in compared.missing],
+            empty=f"nothing is missing: {principal} has every right of the role {role} on {channel}",
+        )
+        if compared.missing:
+            say(f"{len(compared.missing)} {'are missing (--dry-run: none was made)' if dry_run else 'made'}")
+        _tell_rest(compared)
+    if compared.forbidden:
+        rule, why = compared.forbidden[0]
+        raise CommandError(
+            f"{len(compared.forbidden)} rights of the role {role} are forbidden to {principal}, whatever allows them; "
+            f"the first is {rule}, by the ACL that denies {why}",
+            hint="Take the denying ACL away: `kafka-acls.sh --remove --deny-principal ...`.",
+            code=ExitCode.REJECTED,
+        )
+
+
+@app.command()
+@reaching
+def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -> None:
+    """Ask Kafka what you yourself may do, by the way that this command connects; ends with 11 if a right is missing."""
+    connection = connect()
+    channel = connection.topics.channel
+    rules = rules_of(role, channel)
+    with told_if_slow(connection):
+        allowed = AclAdmin(connection.client, timeout_s=connection.timeout_s).allowed(rules)
+    missing = lacking(rules, allowed)
+    states = [(rule, _state(rule, missing, allowed)) for rule in rules]
+    if output is Output.JSON:
+        rows = [_row(rule) | {"state": state} for rule, state in states]
+        print_json({"role": role, "channel": channel, "rights": rows, "missing": [_row(one) for one in missing]})
+    else:
+        print_table(
+            ("resource", "name", "right", "state"),
+            [(rule.resource, rule.name, rule.right, state) for rule, state in states],
+        )
+    if missing:
+        who = user_of(connection.client)
+        raise CommandError(
+            f"Kafka does not let {who} do what the role {role} of channel {channel} has to: {len(missing)} rights are missing",
+            hint=f"Have them made: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
+            code=ExitCode.KAFKA_DENIED,
+        )
+
+
+def _state(rule: Rule, missing: Sequence[Rule], allowed: Any) -> str:
+    if rule in missing:
+        return "missing"
+    return "not told" if allowed.get((rule.resource, rule.name)) is None else "allowed"
+
+
+def _require_principal(principal: str) -> None:
+    if _PRINCIPAL(principal) is None:
+        raise CommandError(
+            f"--principal {principal!r} is not how Kafka names who is there",
+            hint="Say the kind and the name: User:b1, or with certificates User:CN=b1,O=...",
+            code=ExitCode.USAGE,
+        )
+
+
+def _row(rule: Rule) -> dict[str, Any]:
+    return {"resource": rule.resource, "name": rule.name, "right": rule.right}
+
+
+def _document(
+    role: Role, channel: str, principal: str | None, rules: Sequence[Rule], compared: Comparison
+) -> dict[str, Any]:
+    return {
+        "role": role,
+        "channel": channel,
+        "principal": principal,
+        "rights": [_row(rule) for rule in rules],
+        "missing": [_row(rule) for rule in compared.missing],
+        "forbidden": [_row(rule) | {"by": str(binding)} for rule, binding in compared.forbidden],
+        "beyond": [str(binding) for binding in compared.beyond],
+    }
+
+
+def _print(
+    role: Role,
+    channel: str,
+    principal: str | None,
+    rules: Sequence[Rule],
+    compared: Comparison,
+    output: Output,
+    *,
+    known: bool = True,
+) -> None:
+    if output is Output.JSON:
+        document = _document(role, channel, principal, rules, compared)
+        if not known:
+            document |= {"missing": None, "forbidden": None, "beyond": None}
+        print_json(document)
+        return
+    forbidden = {rule for rule, _ in compared.forbidden}
+
+    def state(rule: Rule) -> str:
+        return "forbidden" if rule in forbidden else "missing" if rule in compared.missing else "allowed"
+
+    headers: tuple[str, ...] = ("resource", "name", "right", "state") if known else ("resource", "name", "right")
+    rows = [(rule.resource, rule.name, rule.right, *((state(rule),) if known else ())) for rule in rules]
+    print_table(headers, rows)
+    _tell_rest(compared)
+
+
+def _tell_rest(compared: Comparison) -> None:
+    for binding in compared.beyond:
+        say(f"beyond the role: {_told(binding)}")
+
+
+def _told(binding: Binding) -> str:
+    return f"{binding} ({binding.principal})"

@@ -1,0 +1,21 @@
+"""What `brokers` and `status` say of formats: that a newer one waits, and for whom (design/upgrades.md)."""
+
+from __future__ import annotations
+
+from statechannel.cli.connection import Connection
+from statechannel.cli.registry import read_registry
+from statechannel.cli.remarks import Remarks
+from statechannel.core.formats import held_back_by
+
+
+def formats(connection: Connection) -> Remarks:
+    """Who keeps the others from writing the newest format that anybody reads; nothing where all read the same."""
+    members = read_registry(connection, listen=False).members.alive
+    newest, waits_for = held_back_by({broker: member.formats for broker, member in members.items()})
+    if not waits_for:
+        return Remarks()
+    told = f"reads no format {newest}: upgrade it (design/upgrades.md)"
+    return Remarks(
+        [f"format {newest} is not written before these brokers are upgraded or gone: {', '.join(waits_for)}"],
+        dict.fromkeys(waits_for, told),
+    )

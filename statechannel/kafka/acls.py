@@ -1,0 +1,240 @@
+"""ACLs of a cluster: which there are, making those that are missing, and what this client itself may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from statechannel.kafka.acl_rules import ALL_ENDS, ANY_HOST, Binding, Resource, Right, Role, Rule, lacking, rules_of
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import (
+    KafkaAccessDeniedError,
+    is_topic_missing,
+    is_transient,
+    kafka_error_of,
+    telling,
+    translate,
+)
+from statechannel.kafka.patience import Refusals, ask_patiently
+
+_ANYBODY = "User:*"
+_AUTHORIZER = "authorizer.class.name"
+_ANYTHING = (AclOperation.ANY, AclPermissionType.ANY)
+_filter: Any = AclBindingFilter  # None stands for "any", which its annotations do not know
+_RESOURCES = {Resource.TOPIC: ResourceType.TOPIC, Resource.GROUP: ResourceType.GROUP}
+_OPERATIONS = {
+    Right.READ: AclOperation.READ,
+    Right.WRITE: AclOperation.WRITE,
+    Right.CREATE: AclOperation.CREATE,
+    Right.DESCRIBE: AclOperation.DESCRIBE,
+    Right.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
+}
+_REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
+
+Answer = TypeVar("Answer")
+
+
+class RightsMissingError(KafkaAccessDeniedError):
+    """This client may not do all that its role has to.
+
+    Attributes:
+        missing: What it may not.
+    """
+
+    def __init__(self, role: Role, who: str, channel: str, missing: Collection[Rule]) -> None:
+        listed = "; ".join(str(rule) for rule in missing)
+        super().__init__(
+            f"Kafka does not let {who} do what the role {role} of channel {channel} has to. Missing: {listed}.",
+            hint=f"Have them made: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
+        )
+        self.missing = tuple(missing)
+
+
+def user_of(settings: ClientSettings) -> str:
+    """The name that this client gives to Kafka, for messages."""
+    name = settings.properties.get("sasl.username")
+    return f"user {name}" if name else "this client"
+
+
+def principal_hint(who: str) -> str:
+    """The principal to name in a hint."""
+    return f"User:{who.removeprefix('user ')}" if who.startswith("user ") else "User:NAME"
+
+
+class AclAdmin:
+    """Questions and changes about ACLs; every wait is bounded.
+
+    Args:
+        timeout_s: Bound of one call, its retries included.
+    """
+
+    def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._refusals = Refusals(lambda: self._admin.poll(0))
+        try:
+            config = {**settings.admin_config(), "error_cb": self._refusals.note}
+            self._admin = AdminClient(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, "making the admin client", secrets=settings.secrets()) from None
+
+    def of(self, principal: str) -> tuple[Binding, ...]:
+        """The ACLs that name a principal, or everybody.
+
+        Raises:
+            KafkaAccessDeniedError: This client may not ask (Describe on the cluster).
+            KafkaClientError: The cluster has no ACLs at all.
+        """
+        self._require_look()
+        found: list[Binding] = []
+        for name in dict.fromkeys((principal, _ANYBODY)):
+            wanted = _filter(ResourceType.ANY, None, ResourcePatternType.ANY, name, None, *_ANYTHING)
+            found += [_binding(one) for one in self._call(f"reading the ACLs of {name}", self._described(wanted))]
+        return tuple(found)
+
+    def _require_look(self) -> None:
+        """The client library takes a refusal to list ACLs for "there are none", so what it is allowed is asked first."""
+        doing = "reading the ACLs"
+        cluster = self._call(
+            doing,
+            lambda left_s: self._admin.describe_cluster(include_authorized_operations=True, request_timeout=left_s),
+        )
+        operations = {_word(one) for one in cluster.authorized_operations or ()}
+        if Right.DESCRIBE not in operations:
+            raise translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), doing)
+        if Right.DESCRIBE_CONFIGS in operations and not self._has_authorizer(cluster.nodes[0].id):
+            raise translate(KafkaError(KafkaError.SECURITY_DISABLED), doing)
+
+    def _has_authorizer(self, node: int) -> bool:
+        resource = ConfigResource(ResourceType.BROKER, str(node))
+        entries = self._call(
+            f"reading the settings of Kafka's broker {node}",
+            lambda left_s: self._admin.describe_configs([resource], request_timeout=left_s)[resource],
+        )
+        return _AUTHORIZER not in entries or bool(entries[_AUTHORIZER].value)
+
+    def _described(self, wanted: AclBindingFilter) -> Callable[[float], Future[Any]]:
+        return lambda left_s: self._admin.describe_acls(wanted, request_timeout=left_s)
+
+    def create(self, rules: Iterable[Rule], principal: str, *, host: str = ANY_HOST) -> None:
+        """Allow a principal these rules. What is there already is left as it is, by Kafka.
+
+        Raises:
+            KafkaAccessDeniedError: This client may not (Alter on the cluster); some of them may have been made.
+        """
+        for rule in rules:
+            made = AclBinding(
+                _RESOURCES[rule.resource],
+                rule.name,
+                ResourcePatternType.LITERAL,
+                principal,
+                host,
+                _OPERATIONS[rule.right],
+                AclPermissionType.ALLOW,
+            )
+            self._call(f"allowing {principal} {rule}", self._created(made))
+
+    def _created(self, made: AclBinding) -> Callable[[float], Future[Any]]:
+        return lambda left_s: next(iter(self._admin.create_acls([made], request_timeout=left_s).values()))
+
+    def allowed(self, rules: Iterable[Rule]) -> Mapping[tuple[str, str], frozenset[str] | None]:
+        """What this client may do on the topics and groups of these rules, as Kafka tells it (KIP-430).
+
+        A topic that does not exist, and whatever the cluster does not tell, has None.
+        """
+        wanted = tuple(rules)
+        topics = {rule.name for rule in wanted if rule.resource is Resource.TOPIC}
+        groups = {rule.name for rule in wanted if rule.resource is Resource.GROUP}
+        found: dict[tuple[str, str], frozenset[str] | None] = {}
+        for name in sorted(topics):
+            found[Resource.TOPIC, name] = self._told(f"describing topic {name}", self._topic(name))
+        for name in sorted(groups):
+            found[Resource.GROUP, name] = self._told(f"describing group {name}", self._group(name))
+        return found
+
+    def _topic(self, name: str) -> Callable[[float], Future[Any]]:
+        return lambda left_s: self._admin.describe_topics(
+            TopicCollection([name]), include_authorized_operations=True, request_timeout=left_s
+        )[name]
+
+    def _group(self, name: str) -> Callable[[float], Future[Any]]:
+        return lambda left_s: self._admin.describe_consumer_groups(
+            [name], include_authorized_operations=True, request_timeout=left_s
+        )[name]
+
+    def _told(self, doing: str, ask: Callable[[float], Future[Any]]) -> frozenset[str] | None:
+        try:
+            found = self._ask(ask)
+        except KafkaException as error:
+            cause = kafka_error_of(error)
+            if cause is not None and cause.code() in _REFUSED:
+                return frozenset()
+            if is_topic_missing(error):
+                return None
+            raise self._ours(error, doing) from None
+        operations = found.authorized_operations
+        return None if operations is None else frozenset(_word(one) for one in operations)
+
+    def _call(self, doing: str, ask: Callable[[float], Future[Any]]) -> Any:
+        try:
+            return self._ask(ask)
+        except KafkaException as error:
+            raise self._ours(error, doing) from None
+
+    def _ask(self, ask: Callable[[float], Future[Any]]) -> Any:
+        def once(left_s: float) -> Any:
+            try:
+                return self._refusals.wait(ask(left_s), left_s + 5.0)
+            except FutureTimeoutError:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 (public code)
+
+        return ask_patiently(once, timeout_s=self._timeout_s, topic_grace_s=0.0)
+
+    def _ours(self, error: KafkaException, doing: str) -> Exception:
+        self._admin.poll(0)  # serves error_cb
+        cause = telling(kafka_error_of(error), self._refusals.last if is_transient(error) else None)
+        return translate(cause or error, doing, secrets=self._settings.secrets())
+
+
+def require_rights(
+    settings: ClientSettings, role: Role, channel: str, *, ends: Collection[str] = ALL_ENDS, timeout_s: float = 20.0
+) -> None:
+    """Refuse to begin without the rights of a role, and name those that are missing.
+
+    Without it a broker that may not write would wait for ever to read back what it wrote. Clusters without ACLs allow
+    everything. Topics that do not exist are left out.
+
+    Args:
+        ends: Of the names of the topics that are looked at.
+
+    Raises:
+        RightsMissingError: At least one is missing.
+    """
+    rules = rules_of(role, channel, ends)
+    missing = lacking(rules, AclAdmin(settings, timeout_s=timeout_s).allowed(rules))
+    if missing:
+        raise RightsMissingError(role, user_of(settings), channel, missing)
+
+
+def _word(operation: AclOperation) -> str:
+    return "".join(part.capitalize() for part in operation.name.split("_"))
+
+
+def _binding(found: Any) -> Binding:
+    return Binding(
+        found.restype.name.lower(),
+        found.name,
+        found.resource_pattern_type.name.lower(),
+        found.principal,
+        found.host,
+        _word(found.operation),
+        found.permission_type is AclPermissionType.ALLOW,
+    )

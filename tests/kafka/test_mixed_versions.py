@@ -1,0 +1,84 @@
+"""A rolling upgrade to a version that knows another format, with processes of both versions on a real Kafka."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+
+from statechannel.core.inputs import Topic
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.tail import PartitionTail
+from tests.support.broker_cluster import BrokerCluster, broker_cluster
+from tests.support.kafka_lanes import Kafka
+
+NEWER = [sys.executable, "-m", "tests.support.newer_broker"]
+WAIT = ("--timeout", "90")
+
+
+class MixedCluster(BrokerCluster):
+    """Brokers of both versions."""
+
+    def spawn_newer(self, name: str) -> None:
+        command = [*NEWER, "broker", "run", "--id", name, *self.place]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path(__file__).parents[2])
+
+    def ended(self, name: str) -> None:
+        self.brokers[name].terminate()
+        assert self.brokers[name].wait(90) == 0, self.logs()
+
+    def one(self, name: str) -> dict:
+        return next((one for one in self("brokers")["brokers"] if one["broker"] == name), {})
+
+    def log_of(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def formats(self) -> list[int]:
+        """Of all records, oldest first."""
+        client = ClientSettings(self.bootstrap)
+        with PartitionTail(client, Topic.CHANNEL, self.channel, 0, group_id=f"{self.channel}-reader") as tail:
+            values = [one.value for one in tail.records(tail.span()) if one.value]
+        return [orjson.loads(value).get("format", 1) for value in values]
+
+
+def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_later(
+    kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    off = ("extensions.balancer.enabled=false", "hooks.shutdown_budget_s=30")
+    with broker_cluster(MixedCluster(kafka, topic_prefix, tmp_path, off)) as mixed:
+        mixed.start("old")
+        mixed("namespace", "create", "t/n", "--bundles", "1", *WAIT)
+        mixed("lookup", "t/n/x", *WAIT)
+        for name in ("new1", "new2"):
+            mixed.spawn_newer(name)
+        mixed.wait(lambda: {one["broker"] for one in mixed.alive()} == {"old", "new1", "new2"})
+        mixed("transfer", "t/n/x", "--dest", "new1", *WAIT)
+        said = " ".join(mixed("status")["remarks"])
+        assert "format 2" in said
+        assert "old" in said
+        mixed.ended("old")
+        assert set(mixed.formats()) == {1}
+
+        mixed.wait(lambda: all("format.changed" in mixed.log_of(name) for name in ("new1", "new2")))
+        mixed("transfer", "t/n/x", "--dest", "new2", *WAIT)
+        # The command line is of the old version, too: it says where it stops, and by which format.
+        stopped = mixed("status")["stopped"]
+        assert [one["format"] for one in stopped.values()] == [2]
+
+        mixed.spawn("late")
+        mixed.wait(lambda: mixed.one("late").get("mode") == "safe")
+        assert "is written in format 2, and this version reads up to format 1; upgrade to read on" in mixed.log_of(
+            "late"
+        )
+        assert not mixed.one("late")["accepting"]
+        assert mixed.one("late")["bundles"] in (0, None)
+        assert "reads no format 2: upgrade it" in mixed.one("late")["remarks"]
+        mixed.ended("late")
+
+        mixed.spawn_newer("late")  # upgraded
+        mixed.wait(lambda: mixed.one("late").get("accepting") is True)
+        mixed("transfer", "t/n/x", "--dest", "late", *WAIT)
+        assert set(mixed.formats()) == {1, 2}

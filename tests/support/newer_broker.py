@@ -1,0 +1,27 @@
+"""The command line of a version that does not exist yet: it reads and writes format 2 (`python -m tests.support.newer_broker`).
+
+Which formats a version reads is no setting, so it is put into the code that makes an engine's configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from statechannel.cli import main as command_line
+from statechannel.core.config import EngineConfig
+from statechannel.runtime import assemble
+
+FORMAT = 2
+
+
+def _reads_two(settings: Any, **more: Any) -> EngineConfig:
+    return replace(_to_engine(settings, **more), newest_format=FORMAT)
+
+
+_to_engine = assemble.to_engine
+
+
+if __name__ == "__main__":
+    assemble.to_engine = _reads_two  # type: ignore[assignment]
+    command_line.main()
