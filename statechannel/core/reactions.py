@@ -85,6 +85,11 @@ class Reactions:
         """Bundles served by this process, with their generations."""
         return {name: one.generation for name, one in self.holdings.items() if one.generation is not None}
 
+    def generation(self, name: str) -> int | None:
+        """By which this process serves a bundle; None if it does not."""
+        holding = self.holdings.get(name)
+        return None if holding is None else holding.generation
+
     def serves(self, key: KeyState) -> bool:
         """Whether this process serves the bundle at the generation that its state says."""
         holding = self.holdings.get(key.name)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from statechannel.core.commands import BoundTo, Owned
-from statechannel.demo.served import ServedBundles
+from statechannel.demo.served import ServedBundles, Serving
+from statechannel.runtime.exits import ChannelStoppedError
 
 if TYPE_CHECKING:
     from statechannel.api import StateChannel
@@ -120,15 +121,21 @@ class DataPlane:
                     found = {"ok": False, "why": "say write, lookup, serving, digest, status or bundles"}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return {"ok": False, "why": f"not understood: {type(error).__name__}: {error}"}
+        except ChannelStoppedError as error:
+            found = {"ok": False, "why": str(error)}
         return {"id": number} | found
 
     def _write(self, topic: str) -> dict[str, Any]:
         serving = self.served.find(topic)
-        if serving is not None:
+        if serving is not None and self._may_serve(serving):
             # The moment of the check, by the clock that all processes of a machine share: what comes later may be late.
             checked = {"mono_ns": time.monotonic_ns()}
             return {"ok": True, "bundle": serving.bundle, "generation": serving.generation} | checked
         return {"ok": False, "why": "not served here", "moved": self.served.forward(topic)}
+
+    def _may_serve(self, serving: Serving) -> bool:
+        """Before the channel is open hooks alone tell; then it knows whether the lease holds at this moment."""
+        return self._channel is None or self._channel.serves(serving.bundle) == serving.generation
 
     async def _lookup(self, topic: str, timeout_s: float) -> dict[str, Any]:
         if self._channel is None:

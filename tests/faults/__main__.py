@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import shutil
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import structlog
 
 from tests.faults import report
 from tests.faults.plan import KINDS, Plan, make_plan
@@ -23,7 +25,7 @@ RUN_S_MAX = 900.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: no violation; 1: at least one; 2: wrong arguments, or no run could begin."""
+    """0: no violation; 1: at least one; 2: wrong arguments, or no run could begin; 130: interrupted."""
     options = _options(argv)
     folder = Path(options.out or tempfile.mkdtemp(prefix="statechannel-faults-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -33,7 +35,11 @@ def main(argv: list[str] | None = None) -> int:
     print(f"seed {first}, evidence in {folder}", flush=True)
     seed = first
     while (options.runs and len(results) < options.runs) or (not options.runs and time.monotonic() < until_s):
-        results.append(_one(seed, folder, options))
+        try:
+            results.append(_one(seed, folder, options))
+        except asyncio.CancelledError:
+            print(f"run {seed} was ended before its time; what it left is in {folder}", flush=True)
+            return 130
         found = report.write(folder, results)
         seed += 1
     print(report.as_text(found))
@@ -52,7 +58,9 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]
     print(f"run {seed}: {plan.nodes} Kafka, {len(plan.brokers)} brokers, lease {plan.lease_s}", flush=True)
     told: dict[str, Any]
     try:
-        result = asyncio.run(_within(plan, mine))
+        with (mine / "driver.log").open("w") as log, contextlib.redirect_stderr(log):
+            structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+            result = asyncio.run(_within(plan, mine))
         told = {"plan": plan.facts(), "violations": result.violations, "figures": result.figures}
         told["seconds"] = result.seconds
     except SetUpError as error:
@@ -84,7 +92,9 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=0, help="so many runs instead")
     parser.add_argument("--seed", type=int, help="of the first run; the next ones count on")
     parser.add_argument("--steps", type=int, default=6, help="rounds of a run")
-    parser.add_argument("--only", nargs="*", default=[], choices=sorted(KINDS), metavar="KIND", help="only these faults")
+    parser.add_argument(
+        "--only", nargs="*", default=[], choices=sorted(KINDS), metavar="KIND", help="only these faults"
+    )
     parser.add_argument("--nodes", type=int, choices=(1, 3), help="Kafka nodes; else a quarter of the runs has three")
     parser.add_argument("--lease", choices=("on", "off"), help="else every second run")
     parser.add_argument("--out", help="folder for the evidence")

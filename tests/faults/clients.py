@@ -19,7 +19,10 @@ WRITE_INTERVAL_S = 0.2
 RETRY_S = 0.1
 ANSWER_S = 2.0
 LOOKUP_S = 4.0
-ASIDE_INTERVAL_S = 0.15
+ASIDE_INTERVAL_S = 0.1
+LATE_S = 30.0
+LATE_MAX = 300
+"""Questions aside that may wait for an answer."""
 
 
 class Clients:
@@ -43,7 +46,7 @@ class Clients:
         async with asyncio.TaskGroup() as group:
             for index, topic in enumerate(self.topics):
                 group.create_task(self._writer(topic, index))
-            group.create_task(self._aside())
+            group.create_task(self._aside(group))
 
     async def close(self) -> None:
         for link in self._links.values():
@@ -96,25 +99,32 @@ class Clients:
             got_ns,
         )
         self._history.writes.append(write)
-        self.taken_ns[topic] = answer["mono_ns"]
-        outage = self._outages.pop(topic, None)
-        if outage is not None:
+        self.taken_ns[topic] = max(answer["mono_ns"], self.taken_ns.get(topic, 0))
+        outage = self._outages.get(topic)
+        # An answer that comes late, from before the outage, does not end it.
+        if outage is not None and answer["mono_ns"] >= outage.start_ns:
+            del self._outages[topic]
             outage.end_ns = got_ns
 
-    async def _aside(self) -> None:
-        """Look topics up at brokers that nobody writes to just now, and write to those that served before."""
+    async def _aside(self, group: asyncio.TaskGroup) -> None:
+        """Write and look up at any broker, also one that just does not answer: what it says when it wakes counts."""
+        room = asyncio.Semaphore(LATE_MAX)
         while True:
             await asyncio.sleep(ASIDE_INTERVAL_S)
-            if not self.topics:
-                continue
-            topic, url = self._rng.choice(self.topics), self._any_url()
-            if url is None:
-                continue
+            url = self._any_url()
+            if url is not None:
+                await room.acquire()
+                group.create_task(self._aside_at(url, self._rng.choice(self.topics), room))
+
+    async def _aside_at(self, url: str, topic: str, room: asyncio.Semaphore) -> None:
+        try:
             sent_ns = time.monotonic_ns()
-            answer = await self.ask(url, "write", 0.5, topic=topic)
+            writing = self.ask(url, "write", LATE_S, topic=topic)
+            answer, _ = await asyncio.gather(writing, self._look_up(topic, url, LATE_S))
             if answer.get("ok"):
                 self._took(topic, answer, sent_ns)
-            await self._look_up(topic, url, 1.0)
+        finally:
+            room.release()
 
     async def _look_up(self, topic: str, url: str | None, wait_s: float = LOOKUP_S) -> str | None:
         if url is None:

@@ -74,7 +74,7 @@ class Run:
         self.brokers = Brokers(folder, plan.brokers, self.kafka.address_for, flags, CHANNEL)
         rng = random.Random(f"load/{plan.seed}")
         topics = [topic for index in range(len(plan.bundles)) for topic in _topics(f"faults/n{index}")]
-        self.clients = Clients(topics, self.brokers.up, self.history, rng)
+        self.clients = Clients(topics, self._reachable, self.history, rng)
         self.world = World(self.kafka, self.brokers, self.clients)
         self.copy = LogCopy(self.kafka.address, CHANNEL)
         self._settings = settings
@@ -113,6 +113,10 @@ class Run:
         result.figures["floor"] = self.floor.summary()
         result.seconds = round(time.monotonic() - began_s, 1)
         return result
+
+    def _reachable(self) -> list[Incarnation]:
+        """Whom clients may ask: paused processes, too, since nobody tells them."""
+        return [one for one in self.brokers.running() if one.ready]
 
     # --- the beginning ----------------------------------------------------------------------------------------------
 
@@ -175,7 +179,9 @@ class Run:
             found = await self._calm([one.kind for one in step.faults])
             for span in self.history.faults:
                 span.calm_ns = span.calm_ns or time.monotonic_ns()
-            self._say(f"    healthy after {_s(found.healthy_s)}, served {_s(found.served_s)} later {found.problems or ''}")
+            self._say(
+                f"    healthy after {_s(found.healthy_s)}, served {_s(found.served_s)} later {found.problems or ''}"
+            )
         else:
             await asyncio.sleep(step.pause_s)
 

@@ -4,6 +4,7 @@ import asyncio
 
 from statechannel.demo.link import Link
 from statechannel.demo.plane import DataPlane
+from statechannel.runtime.exits import ChannelStoppedError, Stopped
 
 
 def test_a_plane_that_closes_under_its_clients_complains_of_nothing():
@@ -20,6 +21,24 @@ def test_a_plane_that_closes_under_its_clients_complains_of_nothing():
 
     asyncio.run(main())
     assert complaints == []
+
+
+def test_a_broker_that_has_stopped_answers_that_it_has():
+    class Gone:
+        async def lookup(self, *_):
+            raise ChannelStoppedError(Stopped("replaced", "another process runs under its id"))
+
+    async def main() -> None:
+        plane = DataPlane("b1")
+        link = Link(await plane.start())
+        plane.attach(Gone())
+        answer = await link.ask("lookup", 5, topic="t/n/orders")
+        assert answer["ok"] is False
+        assert "another process" in answer["why"]
+        await link.close()
+        await plane.close()
+
+    asyncio.run(main())
 
 
 def test_a_write_tells_the_moment_at_which_it_was_checked():
