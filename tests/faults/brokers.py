@@ -138,11 +138,10 @@ class Brokers:
         simulated = ["--data-port", "0", "--own-ms", OWN_MS, "--release-ms", RELEASE_MS, "--events"]
         offset_s = self.wall_offset_s.get(broker, 0.0)
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        if offset_s:
-            environment |= shifted_clock(offset_s)
         with events.open("wb") as out, log.open("wb") as err:
             process = subprocess.Popen(
-                [*COMMAND, "broker", "run", "--id", broker, *simulated, *place, *settings],
+                [*(shifted_clock(offset_s) if offset_s else COMMAND), "broker", "run", "--id", broker, *simulated]
+                + [*place, *settings],
                 env=environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -182,21 +181,14 @@ class Brokers:
             one.process.wait(20)
 
 
-def clock_library() -> Path | None:
-    """The library of libfaketime's package, if it is installed."""
-    try:
-        import libfaketime  # noqa: PLC0415 - not everywhere
-    except ImportError:
-        return None
-    found = sorted(Path(libfaketime.__file__).parent.glob("vendor/libfaketime/src/libfaketime.so*"))
-    return found[0] if found else None
+def shifted_clock(offset_s: float) -> list[str]:
+    """The command of a process whose wall clock is set apart. Its monotonic clock stays as it is, as on another machine.
 
-
-def shifted_clock(offset_s: float) -> dict[str, str]:
-    """Environment of a process whose wall clock is set apart. Its monotonic clock stays as it is, as on another machine."""
-    library = clock_library()
-    if library is None:
-        return {}
-    return {"LD_PRELOAD": str(library), "FAKETIME": f"{offset_s:+.0f}s", "DONT_FAKE_MONOTONIC": "1"} | {
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1"
-    }
+    In Python alone, where all of the product's reading of clocks is: under libfaketime the timed waits of librdkafka, the
+    C library that speaks to Kafka, no longer end (tried with version 0.9.10 and an offset of an hour).
+    """
+    shifted = (
+        "import time; real_ns, real = time.time_ns, time.time; "
+        f"time.time_ns = lambda: real_ns() + {int(offset_s * 1e9)}; time.time = lambda: real() + {offset_s!r}; "
+    )
+    return [*COMMAND[:2], shifted + COMMAND[2]]

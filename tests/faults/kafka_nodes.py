@@ -25,6 +25,7 @@ from tests.faults.link import Link
 
 _ACTIVE = re.compile(r"Becoming the active controller at epoch (\d+)")
 START_S = 90.0
+STARTS = 3
 
 
 class Node:
@@ -39,15 +40,13 @@ class Node:
         return self.server.pid is not None
 
     async def start(self) -> None:
-        """Start it, and once more if it ended while it started: after a full disk its first try may still find the limit."""
-        for attempt in range(3):
-            try:
+        """Start it, and again if that fails: after a full disk the old process may still be on its way out."""
+        for _ in range(STARTS - 1):
+            with contextlib.suppress(EmbeddedKafkaError):
                 await asyncio.to_thread(self.server.start)
                 return
-            except EmbeddedKafkaError:
-                if attempt == 2:
-                    raise
-                await asyncio.sleep(1.0)
+            await asyncio.sleep(1.0)
+        await asyncio.to_thread(self.server.start)
 
     async def stop(self) -> None:
         await asyncio.to_thread(self.server.stop)
@@ -125,7 +124,9 @@ class KafkaNodes:
             }
             if count > 1:
                 properties |= _REPLICATED
-            options = BrokerOptions(cluster_id=cluster_id, properties=properties, start_timeout_s=START_S)
+            options = BrokerOptions(
+                cluster_id=cluster_id, properties=properties, start_timeout_s=START_S, fast_cleaner=True
+            )
             server = KafkaServer(folder / f"kafka-{index + 1}", port=ports[index], options=options)
             self.nodes.append(Node(index + 1, server, links))
         self.address = ",".join(f"{LOOPBACK}:{port}" for port in ports)

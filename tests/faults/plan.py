@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults import faults_of_brokers, faults_of_kafka, faults_of_links
-from tests.faults.brokers import clock_library
 from tests.faults.fault import KINDS, Fault
 
 __all__ = ["KINDS", "Plan", "Step", "make_plan"]
@@ -33,6 +32,15 @@ SETTINGS: dict[str, float | int] = {
 }
 """Patience short enough for many faults an hour, in the relations that are checked at start."""
 LEASE_S = 4.5
+COMPACTING: dict[str, float | int] = {
+    "channel.min_compaction_lag_ms": 50_000,
+    "channel.max_compaction_lag_ms": 60_000,
+    "channel.segment_ms": 1_000,
+    "channel.min_cleanable_dirty_ratio": 0.01,
+    "kafka.delivery_timeout_ms": 5_000,
+    "kafka.request_timeout_ms": 1_500,
+}
+"""The cleaner is at work all the time: whoever starts after the first minute joins a log with gaps."""
 
 
 @dataclass(slots=True)
@@ -56,7 +64,11 @@ class Step:
 
 @dataclass(slots=True)
 class Plan:
-    """A whole run."""
+    """A whole run.
+
+    Attributes:
+        compacting: The log is cleaned behind a lag of less than a minute.
+    """
 
     seed: int
     nodes: int
@@ -64,11 +76,12 @@ class Plan:
     lease_s: float | None
     bundles: list[int]
     steps: list[Step] = field(default_factory=list)
+    compacting: bool = False
 
     def settings(self) -> dict[str, float | int]:
         """Of brokers and of commands."""
         more = {} if self.lease_s is None else {"safe_mode.lease_s": self.lease_s}
-        return SETTINGS | more | {"channel.replication_factor": -1}
+        return SETTINGS | more | (COMPACTING if self.compacting else {})
 
     def facts(self) -> dict[str, Any]:
         """For the report."""
@@ -77,6 +90,7 @@ class Plan:
             "nodes": self.nodes,
             "brokers": self.brokers,
             "lease_s": self.lease_s,
+            "compacting": self.compacting,
             "bundles": self.bundles,
             "steps": [str(step) for step in self.steps],
         }
@@ -111,6 +125,7 @@ def make_plan(
         LEASE_S if (drawn_lease if lease is None else lease) else None,
         [rng.choice([2, 4, 7]) for _ in range(rng.choice([2, 3]))],
     )
+    plan.compacting = random.Random(f"faults/{seed}/compacting").random() < 0.5
     kinds = [one for name, one in sorted(KINDS.items()) if _fits(one, nodes) and (not only or name in only)]
     weights = [one.weight for one in kinds]
     for _ in range(steps):
@@ -123,6 +138,4 @@ def make_plan(
 
 
 def _fits(kind: type[Fault], nodes: int) -> bool:
-    if kind is faults_of_brokers.ClockApart and clock_library() is None:
-        return False
     return kind.nodes in (0, nodes)

@@ -40,6 +40,9 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "minutes": round(sum(one["seconds"] for one in results) / 60, 1),
         "with_lease": sum(one["plan"]["lease_s"] is not None for one in results),
         "with_three_nodes": sum(one["plan"]["nodes"] > 1 for one in results),
+        "with_compaction": sum(one["plan"]["compacting"] for one in results),
+        "records": sum(one["records"] for one in figures),
+        "records_cleaned": sum(one["records_cleaned"] for one in figures),
         "faults": sum(faults.values()),
         "faults_by_kind": dict(sorted(faults.items())),
         "gaps_ms_by_cause": {cause: percentiles(lengths) for cause, lengths in sorted(gaps.items())},
@@ -68,7 +71,8 @@ def as_text(summary: dict[str, Any]) -> str:
     """For people."""
     lines = [
         f"{summary['runs']} runs, {summary['minutes']} minutes, {summary['faults']} faults "
-        f"({summary['with_lease']} runs with the lease option, {summary['with_three_nodes']} with three Kafka nodes)",
+        f"({summary['with_lease']} runs with the lease option, {summary['with_three_nodes']} with three Kafka nodes, "
+        f"{summary['with_compaction']} with the cleaner at work: {summary['records_cleaned']:,} of {summary['records']:,} taken)",
         "faults: " + ", ".join(f"{kind} {count}" for kind, count in summary["faults_by_kind"].items()),
     ]
     for cause, found in summary["gaps_ms_by_cause"].items():

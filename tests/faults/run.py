@@ -309,10 +309,11 @@ class Run:
             lease_s=self.plan.lease_s,
             after_s=float(self._settings["safe_mode.after_s"]),
             expiry_s=float(self._settings["membership.expiry_s"]),
+            lag_ms=int(self._settings["channel.min_compaction_lag_ms"]) if self.plan.compacting else None,
         )
 
     def _figures(self, evidence: checker.Evidence) -> dict[str, Any]:
-        history = self.history
+        history, last = self.history, evidence.copy[-1].offset
         stale = sorted(late_s for late_s, _ in checker.staleness_s(evidence))
         return {
             "faults": dict(Counter(span.kind for span in history.faults)),
@@ -324,7 +325,9 @@ class Run:
             "processes": len(self.brokers.all),
             "restarts": self.brokers.restarts,
             "ends": dict(Counter(str(code) for _, code, _ in evidence.ends)),
-            "records": len(evidence.final),
+            "records": len(evidence.copy),
+            "records_cleaned": len(evidence.copy) - sum(one.offset <= last for one in evidence.final),
+            "lenient_joins": sum(_joined_leniently(one) for one in self.brokers.all),
             "rejected": evidence.judged.answer["rejected"],
             "gaps_ms": [[gap.cause.value, gap.length_ms] for gap in evidence.judged.gaps if gap.length_ms is not None],
             "outages_ms": [(one.end_ns - one.start_ns) // 1_000_000 for one in history.outages if one.end_ns],
@@ -361,6 +364,12 @@ def _complaints_of(one: Incarnation) -> list[str]:
         lines = one.log_path.read_text(errors="replace").splitlines()
         return [f"{one.name}: {line[:300]}" for line in lines if _COMPLAINT.search(line)][:3]
     return []
+
+
+def _joined_leniently(one: Incarnation) -> bool:
+    """Whether the log that it found had gaps already."""
+    lines = one.log_path.read_text(errors="replace").splitlines()
+    return any("replica.caught-up" in line and "no gaps from offset 0" not in line for line in lines)
 
 
 def _s(value: float | None) -> str:

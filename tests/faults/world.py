@@ -53,7 +53,7 @@ class World:
     async def gone(self, victims: Sequence[Incarnation], timeout_s: float) -> None:
         """Wait until processes that were told to go have gone."""
         until_s = time.monotonic() + timeout_s
-        while any(one.running for one in victims) and time.monotonic() < until_s:
+        while any(one.running for one in victims) and time.monotonic() < until_s:  # noqa: ASYNC110 - other processes
             await asyncio.sleep(0.05)
 
     async def start_nodes(self) -> None:
