@@ -138,10 +138,10 @@ class Brokers:
         simulated = ["--data-port", "0", "--own-ms", OWN_MS, "--release-ms", RELEASE_MS, "--events"]
         offset_s = self.wall_offset_s.get(broker, 0.0)
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        python = shifted_clock(offset_s) if offset_s else COMMAND
         with events.open("wb") as out, log.open("wb") as err:
             process = subprocess.Popen(
-                [*(shifted_clock(offset_s) if offset_s else COMMAND), "broker", "run", "--id", broker, *simulated]
-                + [*place, *settings],
+                [*python, "broker", "run", "--id", broker, *simulated, *place, *settings],
                 env=environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ class Evidence:
     Attributes:
         wall_ns: Wall clock minus monotonic clock.
         lag_ms: Age before which the cleaner takes nothing; None: it takes nothing at all.
-        copy: Records that were read while the run went on; `final` those that were there in the end.
+        copy: Records that were read while the run went on; `final` those that were there in the end, at `final_ms`.
         digests: Who says which, of those that must be one.
         ends: Process name, exit code, and what was done to it.
         complaints: Lines of logs that tell of a bug.
@@ -49,6 +49,7 @@ class Evidence:
     lease_s: float | None
     after_s: float
     expiry_s: float
+    final_ms: int
     lag_ms: int | None = None
 
     def mono_ns(self, at_ms: int) -> int:
@@ -238,12 +239,11 @@ def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
     """Every record that was ever read is there in the end, unchanged; but for those that the cleaner may take."""
     there = {record.offset: record for record in evidence.final}
     newest = {record.key: record.offset for record in evidence.final}
-    end_ms = evidence.final[-1].timestamp_ms if evidence.final else 0
     for record in evidence.copy:
         found = there.get(record.offset)
         if found is not None and (found.key, found.value) == (record.key, record.value):
             continue
-        old = evidence.lag_ms is not None and end_ms - record.timestamp_ms >= evidence.lag_ms
+        old = evidence.lag_ms is not None and evidence.final_ms - record.timestamp_ms >= evidence.lag_ms
         if found is None and old and newest.get(record.key, -1) > record.offset:
             continue
         yield f"offset {record.offset} was {record.key!r}, in the end it is {found and found.key!r}"
@@ -293,7 +293,7 @@ def nothing_is_left_over(evidence: Evidence) -> Iterator[str]:
 
 @rule("recovered-in-time")
 def recovered_in_time(evidence: Evidence) -> Iterator[str]:
-    """Found while the run went on (`run.py`)."""
+    """After each calm round the cluster is healthy within the bound of its settings, and everything served 10 s later."""
     for one in evidence.history.recoveries:
         yield from (f"after {', '.join(one.faults)}: {problem}" for problem in one.problems)
 

@@ -1,8 +1,12 @@
-"""What a campaign found: runs, faults by kind, gaps by cause, violations with the seeds that replay them."""
+"""What a campaign found: runs, faults by kind, gaps by cause, violations with the seeds that replay them.
+
+`python -m tests.faults.report FOLDER...` adds up several.
+"""
 
 from __future__ import annotations
 
 import platform
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -101,3 +105,16 @@ def write(folder: Path, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     (folder / "report.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     (folder / "report.txt").write_text(as_text(found) + "\n")
     return found
+
+
+def main(folders: Sequence[str]) -> int:
+    """One report of several campaigns, on standard output."""
+    lines = [line for folder in folders for line in (Path(folder) / "runs.jsonl").read_bytes().splitlines()]
+    found = summarise([orjson.loads(line) for line in lines])
+    print(as_text(found))
+    print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -96,8 +96,8 @@ class Run:
             for step in self.plan.steps:
                 await self._step(step, operations)
             await operations.quiet()
-            if any(one.problems for one in self.history.recoveries[-1:]):
-                await self._calm(["the end"])
+            # What was still open when the last round was calm may have ended in an unload.
+            await self._calm(["the end"])
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
@@ -271,7 +271,7 @@ class Run:
         await self._command("export", str(export))
         found = read_export(export)
         final = list(found.partitions.get(0, ()))
-        evidence = self._evidence(judged, final, digests)
+        evidence = self._evidence(judged, final, found.header.exported_at_ms, digests)
         self.history.save(self.folder / "history.jsonl")
         result.violations = checker.check(evidence)
         result.figures = self._figures(evidence)
@@ -295,13 +295,14 @@ class Run:
         return found
 
     def _evidence(
-        self, judged: Judged, final: Sequence[RecordRead], digests: dict[str, str | None]
+        self, judged: Judged, final: Sequence[RecordRead], final_ms: int, digests: dict[str, str | None]
     ) -> checker.Evidence:
         return checker.Evidence(
             history=self.history,
             judged=judged,
             copy=self.copy.records,
             final=final,
+            final_ms=final_ms,
             digests=digests,
             ends=[(one.name, one.process.wait(20), frozenset(one.done)) for one in self.brokers.all if not one.running],
             complaints=[line for one in self.brokers.all for line in _complaints_of(one)],
@@ -331,8 +332,8 @@ class Run:
             "rejected": evidence.judged.answer["rejected"],
             "gaps_ms": [[gap.cause.value, gap.length_ms] for gap in evidence.judged.gaps if gap.length_ms is not None],
             "outages_ms": [(one.end_ns - one.start_ns) // 1_000_000 for one in history.outages if one.end_ns],
-            "healthy_s": [one.healthy_s for one in history.recoveries[1:]],
-            "served_s": [one.served_s for one in history.recoveries[1:]],
+            "healthy_s": [one.healthy_s for one in history.recoveries[1:-1]],
+            "served_s": [one.served_s for one in history.recoveries[1:-1]],
             "stale_writes": sum(1 for _ in checker.stale_writes(evidence)),
             "stale_lookups_ms": {"count": len(stale), "max": round(stale[-1] * 1_000) if stale else 0},
         }
