@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev demo test check supply-chain fix docs simulate bench lock clean
+.PHONY: help setup dev demo test check supply-chain fix docs simulate faults bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,6 +85,9 @@ docs: dev ## Make the generated tables of README and design/ anew, and the listi
 
 simulate: setup ## Deterministic simulation: make simulate N=20000
 	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)
+
+faults: dev ## Real faults on real processes: make faults ARGS="--minutes 60 --seed 7"
+	@$(PY) -m tests.faults $(ARGS)
 
 bench: dev ## The measurements of the documentation, each as a ratio in one run
 	@$(PY) -m tests.bench $(ARGS)

@@ -184,6 +184,10 @@ class BlockingStateChannel:
         """See `StateChannel.serving`."""
         return self._loop.ask(self._channel.serving)
 
+    def serves(self, bundle: str) -> int | None:
+        """See `StateChannel.serves`."""
+        return self._loop.ask(lambda: self._channel.serves(bundle))
+
     def digest(self) -> tuple[str, dict[int, int]]:
         """See `StateChannel.digest`."""
         return self._loop.ask(self._channel.digest)

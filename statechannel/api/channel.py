@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
@@ -414,6 +415,15 @@ class StateChannel:
     def serving(self) -> dict[str, int]:
         """Bundles that this broker serves right now, with their generations."""
         return self._host.engine.serving()
+
+    def serves(self, bundle: str) -> int | None:
+        """Generation by which this broker may serve a bundle at this very moment; None if it may not.
+
+        With the lease option ask before each use of the bundle: a process that was paused finds its hooks called only after it
+        wakes, and whoever took its place may serve since long. Costs a dictionary's look-up.
+        """
+        arguments.text("bundle", bundle)
+        return self._host.engine.serves_at(bundle, time.monotonic())
 
     def digest(self) -> tuple[str, dict[int, int]]:
         """Digest of the accepted states (record format) and the offset applied, by partition, that it stands for.

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -80,7 +81,9 @@ class SimulatedHooks(BrokerHooks):
     def tell(self, event: str, bundle: str, **facts: Any) -> None:
         """Write a line for whoever watches this process."""
         if self.events:
-            print_json_line({"event": event, "bundle": bundle, "at_ms": now_ms(), **facts})
+            # The second clock is one for all processes of a machine, whatever their wall clocks say.
+            at = {"at_ms": now_ms(), "mono_ns": time.monotonic_ns()}
+            print_json_line({"event": event, "bundle": bundle, **at, **facts})
 
 
 @app.command()
@@ -226,7 +229,7 @@ async def _run(
     say(f"broker {broker} is caught up and takes bundles")
     if hooks.plane is not None:
         hooks.plane.attach(channel)
-    hooks.tell("ready", "", broker=broker, urls=dict(listeners))
+    hooks.tell("ready", "", broker=broker, incarnation=channel.identity.incarnation, urls=dict(listeners))
     ended = asyncio.ensure_future(channel.wait_stopped())
     await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():

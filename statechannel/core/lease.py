@@ -36,6 +36,15 @@ class Lease:
                 if engine.judges(replica.partition):
                     engine.reactions.view_replaced(replica.view)
 
+    def holds(self, now_s: float) -> bool:
+        """Whether it has not run out at this moment; `tick` comes to know that a moment later, after a pause long after.
+
+        Args:
+            now_s: The monotonic clock now, which may be ahead of the engine's.
+        """
+        lease_s = self._engine.config.lease_s
+        return lease_s is None or self._engine.presence.silence_at_s(now_s) <= lease_s
+
     def wait_s(self, key: KeyState, due: Due) -> float:
         """How long whoever is forced in, or takes over, waits before it serves."""
         lease_s = self._engine.config.lease_s

@@ -285,7 +285,11 @@ class Presence:
     @property
     def silence_s(self) -> float:
         """Age of the picture: since the send time of the newest own heartbeat that was read back."""
-        return self._engine.now.mono_s - self._heard_self_sent_s if self.announced else 0.0
+        return self.silence_at_s(self._engine.now.mono_s)
+
+    def silence_at_s(self, now_s: float) -> float:
+        """The same at a moment that the engine may not have come to yet."""
+        return now_s - self._heard_self_sent_s if self.announced else 0.0
 
     def knows_absence(self) -> bool:
         """Whether a broker that is not heard may be called lost: this process has listened for long enough."""

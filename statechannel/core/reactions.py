@@ -95,6 +95,11 @@ class Reactions:
         """How many these are."""
         return sum(1 for one in self.holdings.values() if one.generation is not None)
 
+    def generation(self, name: str) -> int | None:
+        """By which this process serves a bundle; None if it does not."""
+        holding = self.holdings.get(name)
+        return None if holding is None else holding.generation
+
     def serves(self, key: KeyState) -> bool:
         """Whether this process serves the bundle at the generation that its state says."""
         holding = self.holdings.get(key.name)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from statechannel.core.commands import BoundTo, Owned
-from statechannel.demo.served import ServedBundles
+from statechannel.demo.served import ServedBundles, Serving
+from statechannel.runtime.exits import ChannelStoppedError
 
 if TYPE_CHECKING:
     from statechannel.api import StateChannel
@@ -53,7 +56,7 @@ class DataPlane:
         Raises:
             OSError: The port is in use.
         """
-        self._server = await asyncio.start_server(self._connected, LOOPBACK, port, limit=LINE_BYTES_MAX)
+        self._server = await asyncio.start_server(self._accepted, LOOPBACK, port, limit=LINE_BYTES_MAX)
         return f"{PROTOCOL}://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
 
     def attach(self, channel: StateChannel) -> None:
@@ -68,11 +71,13 @@ class DataPlane:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Not a coroutine: asyncio would tell of each task that `close` cancels as of an error."""
+        task = asyncio.ensure_future(self._connected(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
         room = asyncio.Semaphore(OPEN_REQUESTS_MAX)
         try:
             async with asyncio.TaskGroup() as answering:
@@ -89,7 +94,8 @@ class DataPlane:
     async def _reply(self, line: bytes, writer: asyncio.StreamWriter, room: asyncio.Semaphore) -> None:
         try:
             answer = await self._answer(line)
-            writer.write(orjson.dumps(answer | {"by": self._broker}, option=orjson.OPT_APPEND_NEWLINE))
+            who = {"by": self._broker, "pid": os.getpid()}
+            writer.write(orjson.dumps(answer | who, option=orjson.OPT_APPEND_NEWLINE))
             await writer.drain()
         finally:
             room.release()
@@ -104,27 +110,40 @@ class DataPlane:
                 case "lookup":
                     found = await self._lookup(request["topic"], float(request.get("wait_s", LOOKUP_S_MAX)))
                 case "serving":
-                    found = {"ok": True, "serving": self.served.all()}
+                    found = {"ok": True, "serving": self.served.all(), "mono_ns": time.monotonic_ns()}
                 case "digest":
                     found = self._digest()
+                case "status":
+                    found = self._status()
+                case "bundles":
+                    found = self._bundles()
                 case _:
-                    found = {"ok": False, "why": "say write, lookup, serving or digest"}
+                    found = {"ok": False, "why": "say write, lookup, serving, digest, status or bundles"}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return {"ok": False, "why": f"not understood: {type(error).__name__}: {error}"}
+        except ChannelStoppedError as error:
+            found = {"ok": False, "why": str(error)}
         return {"id": number} | found
 
     def _write(self, topic: str) -> dict[str, Any]:
         serving = self.served.find(topic)
-        if serving is not None:
-            return {"ok": True, "bundle": serving.bundle, "generation": serving.generation}
+        if serving is not None and self._may_serve(serving):
+            # The moment of the check, by the clock that all processes of a machine share: what comes later may be late.
+            checked = {"mono_ns": time.monotonic_ns()}
+            return {"ok": True, "bundle": serving.bundle, "generation": serving.generation} | checked
         return {"ok": False, "why": "not served here", "moved": self.served.forward(topic)}
+
+    def _may_serve(self, serving: Serving) -> bool:
+        """Before the channel is open hooks alone tell; then it knows whether the lease holds at this moment."""
+        return self._channel is None or self._channel.serves(serving.bundle) == serving.generation
 
     async def _lookup(self, topic: str, timeout_s: float) -> dict[str, Any]:
         if self._channel is None:
             return {"ok": False, "why": "still joining"}
         outcome = await self._channel.lookup(topic, min(timeout_s, LOOKUP_S_MAX))
         if isinstance(outcome, Owned):
-            return {"ok": True, "owner": outcome.broker, "bundle": outcome.bundle, "url": _url(outcome.urls)}
+            facts = {"generation": outcome.generation, "stale_age_s": outcome.stale_age_s}
+            return {"ok": True, "owner": outcome.broker, "bundle": outcome.bundle, "url": _url(outcome.urls)} | facts
         if isinstance(outcome, BoundTo):
             return {"ok": True, "owner": outcome.broker, "bundle": None, "url": _url(outcome.urls)}
         return {"ok": False, "why": str(outcome)}
@@ -134,6 +153,20 @@ class DataPlane:
             return {"ok": False, "why": "still joining"}
         digest, applied = self._channel.digest()
         return {"ok": True, "digest": digest, "applied": {str(partition): at for partition, at in applied.items()}}
+
+    def _status(self) -> dict[str, Any]:
+        """How this member stands, and whom it hears."""
+        if self._channel is None:
+            return {"ok": False, "why": "still joining"}
+        heard = {one.broker: one.incarnation for one in self._channel.brokers()}
+        return {"ok": True, "status": self._channel.status(), "heard": heard}
+
+    def _bundles(self) -> dict[str, Any]:
+        """Every live bundle as this member knows it: state, owner, generation."""
+        if self._channel is None:
+            return {"ok": False, "why": "still joining"}
+        bundles = self._channel.picture().bundles
+        return {"ok": True, "bundles": {one.bundle: [one.state, one.owner, one.generation] for one in bundles}}
 
 
 def _url(urls: Mapping[str, str]) -> str | None:

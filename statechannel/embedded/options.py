@@ -22,6 +22,8 @@ class BrokerOptions:
             of a topic plus the internal topics.
         fast_cleaner: Wake the log cleaner every 0.2 s instead of 15 s, for tests that must see
             compaction.
+        cluster_id: Id of the cluster, for several nodes that are to be one (with `properties` that name their voters);
+            None makes a new one.
         properties: Kafka properties that override the ones made here.
         security: TLS, passwords and ACLs; None serves everybody on this machine. To be the same at every start on a
             data folder.
@@ -33,5 +35,6 @@ class BrokerOptions:
     stop_timeout_s: float = 30.0
     min_free_bytes: int = 64 * 1024 * 1024
     fast_cleaner: bool = False
+    cluster_id: str | None = None
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     security: BrokerSecurity | None = None

@@ -246,7 +246,7 @@ class KafkaServer:
             java,
             jars,
             server_properties=self._layout.server_properties,
-            cluster_id=_new_cluster_id(),
+            cluster_id=self._options.cluster_id or new_cluster_id(),
             more=() if security is None else security.format_arguments(),
         )
         arguments = self._layout.format_arguments
@@ -305,7 +305,8 @@ class KafkaServer:
         return kind(f"{what} (data folder {self.folder}): {cause.what}", hint=cause.hint)
 
 
-def _new_cluster_id() -> str:
+def new_cluster_id() -> str:
+    """An id as Kafka makes them: 16 random bytes in the URL-safe alphabet."""
     while True:
         identifier = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         # Kafka avoids ids that look like an option on a command line.

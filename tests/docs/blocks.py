@@ -22,6 +22,8 @@ from statechannel.sim.planted import PLANTED
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
+from tests.faults.checker import RULES
+from tests.faults.plan import KINDS as FAULT_KINDS
 
 ROOT = Path(__file__).parents[2]
 _CLEAN = {Verdict.ACCEPTED, Verdict.ASSERT_EQUAL}
@@ -223,6 +225,26 @@ def planted_bugs() -> str:
     return table(("planted bug", "level", "what is wrong then"), body)
 
 
+def fault_kinds() -> str:
+    """The faults that the campaign may draw."""
+    body = [
+        (
+            f"`{kind}`",
+            f"{one.held_s[0]:g} to {one.held_s[1]:g} s",
+            one.nodes or "1, 3",
+            " ".join((one.__doc__ or "").split()),
+        )
+        for kind, one in sorted(FAULT_KINDS.items())
+    ]
+    return table(("fault", "for", "Kafka nodes", "what is done"), body)
+
+
+def fault_rules() -> str:
+    """The rules that the campaign's checker reads the evidence by."""
+    body = [(f"`{name}`", " ".join((rule.__doc__ or "").split())) for name, rule in RULES.items()]
+    return table(("rule", "what must hold"), body)
+
+
 def example_broker() -> str:
     """The example that the README shows and the tests run."""
     return "```python\n" + (ROOT / "design/examples/broker.py").read_text(encoding="utf-8").strip() + "\n```"
@@ -245,4 +267,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "event-fields": observability.event_fields,
     "metrics": observability.metrics,
     "alerts": observability.alerts,
+    "fault-kinds": fault_kinds,
+    "fault-rules": fault_rules,
 }

@@ -12,7 +12,7 @@ from statechannel.settings.tree import groups
 from tests.docs.blocks import command_options
 from tests.docs.generate import ROOT, pages
 
-_TEST = re.compile(r"`((?:(?:scenarios|kafka|unit|property|simulation|cli|docs)/|spark/test_)[^`]+)`")
+_TEST = re.compile(r"`((?:(?:scenarios|kafka|unit|property|simulation|cli|docs|faults)/|spark/test_)[^`]+)`")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _SETTING = re.compile(rf"`((?:{'|'.join(groups())})\.[a-z_]+)`")
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -1,0 +1,112 @@
+"""`make faults`: real faults on real processes, run after run, until the time is over (design/faults.md)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+from tests.faults import report
+from tests.faults.plan import KINDS, Plan, make_plan
+from tests.faults.run import Run, RunResult, SetUpError
+
+RUN_S_MAX = 900.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: no violation; 1: at least one; 2: wrong arguments, or no run could begin; 130: interrupted."""
+    options = _options(argv)
+    folder = Path(options.out or tempfile.mkdtemp(prefix="statechannel-faults-")).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    first = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
+    until_s = time.monotonic() + options.minutes * 60
+    results: list[dict[str, Any]] = []
+    print(f"seed {first}, evidence in {folder}", flush=True)
+    seed = first
+    while (options.runs and len(results) < options.runs) or (not options.runs and time.monotonic() < until_s):
+        try:
+            results.append(_one(seed, folder, options))
+        except asyncio.CancelledError:
+            print(f"run {seed} was ended before its time; what it left is in {folder}", flush=True)
+            return 130
+        found = report.write(folder, results)
+        seed += 1
+    print(report.as_text(found))
+    if found["violations"]:
+        print(f"replay one: make faults ARGS='--runs 1 --seed {found['seeds_with_violations'][0]}'")
+        return 1
+    return 2 if len(found["seeds_that_could_not_begin"]) == len(results) else 0
+
+
+def _one(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    lease = {"on": True, "off": False}.get(options.lease)
+    plan = make_plan(seed, steps=options.steps, only=tuple(options.only), nodes=options.nodes, lease=lease)
+    mine = folder / f"run-{seed}"
+    shutil.rmtree(mine, ignore_errors=True)
+    mine.mkdir(parents=True)
+    print(f"run {seed}: {plan.nodes} Kafka, {len(plan.brokers)} brokers, lease {plan.lease_s}", flush=True)
+    told: dict[str, Any]
+    try:
+        with (mine / "driver.log").open("w") as log, contextlib.redirect_stderr(log):
+            structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+            result = asyncio.run(_within(plan, mine))
+        told = {"plan": plan.facts(), "violations": result.violations, "figures": result.figures}
+        told["seconds"] = result.seconds
+    except SetUpError as error:
+        told = {"plan": plan.facts(), "violations": {}, "figures": {}, "seconds": 0.0, "not_begun": str(error)}
+        print(f"  could not begin: {error}", flush=True)
+    (mine / "result.json").write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    with (folder / "runs.jsonl").open("ab") as out:
+        out.write(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE))
+    for rule, problems in told["violations"].items():
+        for problem in problems[:5]:
+            print(f"  VIOLATION {rule}: {problem}", flush=True)
+    if not (told["violations"] or told.get("not_begun") or options.keep):
+        shutil.rmtree(mine)
+    return told
+
+
+async def _within(plan: Plan, folder: Path) -> RunResult:
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: task.cancel() if task is not None else None)
+    async with asyncio.timeout(RUN_S_MAX):
+        return await Run(plan, folder, lambda line: print(line, flush=True)).run()
+
+
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make faults ARGS=...", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="begin runs for this long")
+    parser.add_argument("--runs", type=int, default=0, help="so many runs instead")
+    parser.add_argument("--seed", type=int, help="of the first run; the next ones count on")
+    parser.add_argument("--steps", type=int, default=6, help="rounds of a run")
+    parser.add_argument(
+        "--only", nargs="*", default=[], choices=sorted(KINDS), metavar="KIND", help="only these faults"
+    )
+    parser.add_argument("--nodes", type=int, choices=(1, 3), help="Kafka nodes; else a quarter of the runs has three")
+    parser.add_argument("--lease", choices=("on", "off"), help="else every second run")
+    parser.add_argument("--out", help="folder for the evidence")
+    parser.add_argument("--keep", action="store_true", help="keep the evidence of runs without violations, too")
+    parser.add_argument("--list", action="store_true", help="list the kinds of faults")
+    options = parser.parse_args(argv)
+    if options.list:
+        for kind, made in sorted(KINDS.items()):
+            print(f"{kind:20} {(made.__doc__ or '').strip()}")
+        sys.exit(0)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

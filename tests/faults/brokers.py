@@ -1,0 +1,194 @@
+"""Broker processes of a run: each incarnation with its events, its log, and what was done to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from statechannel.demo.plane import PROTOCOL
+
+COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
+ROOT = Path(__file__).resolve().parents[2]
+OWN_MS, RELEASE_MS = "20", "20"
+
+
+@dataclass(eq=False)
+class Incarnation:
+    """One process of a broker.
+
+    Attributes:
+        done: What the run did to it: `kill`, `stop` (SIGTERM), `pause`, `beside` (a second process under its id).
+        held: It is meant to be down, or to stay as it is: nobody starts another in its place.
+        wall_offset_s: By how much its wall clock was set apart.
+    """
+
+    broker: str
+    number: int
+    process: subprocess.Popen[bytes]
+    events_path: Path
+    log_path: Path
+    started_ns: int
+    wall_offset_s: float = 0.0
+    url: str | None = None
+    incarnation: str | None = None
+    paused: bool = False
+    done: set[str] = field(default_factory=set)
+    ended_ns: int | None = None
+    ready_ns: int | None = None
+    _read_bytes: int = 0
+    _events: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.broker}#{self.number}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        running = self.process.poll() is None
+        if not running and self.ended_ns is None:
+            self.ended_ns = time.monotonic_ns()
+        return running
+
+    def events(self) -> list[dict[str, Any]]:
+        """All that it has told so far."""
+        with self.events_path.open("rb") as file:
+            file.seek(self._read_bytes)
+            whole = file.read().rpartition(b"\n")[0]
+        if whole:
+            self._read_bytes += len(whole) + 1
+            for line in whole.splitlines():
+                self._events.append(orjson.loads(line))
+                if self._events[-1]["event"] == "ready":
+                    self.url = self._events[-1]["urls"][PROTOCOL]
+                    self.incarnation = self._events[-1]["incarnation"]
+                    self.ready_ns = self._events[-1]["mono_ns"]
+        return self._events
+
+    @property
+    def ready(self) -> bool:
+        self.events()
+        return self.url is not None
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Signal 9, also to one that is paused."""
+        self.done.add("kill")
+        self.process.kill()
+        self.process.wait(20)
+        self.ended_ns = time.monotonic_ns()
+
+    def stop(self) -> None:
+        """Signal 15: it hands over, says goodbye and ends."""
+        self.done.add("stop")
+        self.signal(signal.SIGTERM)
+
+    def pause(self) -> None:
+        self.done.add("pause")
+        self.paused = True
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.paused = False
+        self.signal(signal.SIGCONT)
+
+
+class Brokers:
+    """All brokers of a run, by id; also starts again what has ended by itself, as a supervisor would.
+
+    Args:
+        address_for: Where a broker finds Kafka.
+        flags: Settings of all, `group.name=value`.
+    """
+
+    def __init__(
+        self, folder: Path, ids: Sequence[str], address_for: Callable[[str], str], flags: Sequence[str], channel: str
+    ) -> None:
+        self.folder, self.ids, self._address_for = folder, list(ids), address_for
+        self._flags, self._channel = list(flags), channel
+        self.all: list[Incarnation] = []
+        self.current: dict[str, Incarnation] = {}
+        self.held_down: set[str] = set()
+        self.wall_offset_s: dict[str, float] = {}
+        self.restarts = 0
+
+    def start(self, broker: str) -> Incarnation:
+        """A new process of this broker; the one before is no longer the current one."""
+        number = 1 + sum(one.broker == broker for one in self.all)
+        events, log = (self.folder / f"{broker}-{number}.{kind}" for kind in ("events", "log"))
+        settings = [part for flag in self._flags for part in ("--set", flag)]
+        place = ["--bootstrap-servers", self._address_for(broker), "--channel", self._channel]
+        simulated = ["--data-port", "0", "--own-ms", OWN_MS, "--release-ms", RELEASE_MS, "--events"]
+        offset_s = self.wall_offset_s.get(broker, 0.0)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        python = shifted_clock(offset_s) if offset_s else COMMAND
+        with events.open("wb") as out, log.open("wb") as err:
+            process = subprocess.Popen(
+                [*python, "broker", "run", "--id", broker, *simulated, *place, *settings],
+                env=environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        made = Incarnation(broker, number, process, events, log, time.monotonic_ns(), wall_offset_s=offset_s)
+        self.all.append(made)
+        self.current[broker] = made
+        self.held_down.discard(broker)
+        return made
+
+    def up(self) -> list[Incarnation]:
+        """The current processes that run, are not paused, and have caught up once."""
+        return [one for one in self.current.values() if one.running and not one.paused and one.ready]
+
+    def running(self) -> Iterator[Incarnation]:
+        for one in self.all:
+            if one.running:
+                yield one
+
+    async def supervise(self) -> None:
+        """Start again what ended, unless it is meant to be down."""
+        while True:
+            for broker in self.ids:
+                found = self.current.get(broker)
+                if broker not in self.held_down and (found is None or not found.running):
+                    self.restarts += 1
+                    self.start(broker)
+            await asyncio.sleep(0.2)
+
+    def close(self) -> None:
+        for one in list(self.running()):
+            one.process.kill()
+        for one in self.all:
+            one.process.wait(20)
+
+
+def shifted_clock(offset_s: float) -> list[str]:
+    """The command of a process whose wall clock is set apart. Its monotonic clock stays as it is, as on another machine.
+
+    In Python alone, where all of the product's reading of clocks is: under libfaketime the timed waits of librdkafka, the
+    C library that speaks to Kafka, no longer end (tried with version 0.9.10 and an offset of an hour).
+    """
+    shifted = (
+        "import time; real_ns, real = time.time_ns, time.time; "
+        f"time.time_ns = lambda: real_ns() + {int(offset_s * 1e9)}; time.time = lambda: real() + {offset_s!r}; "
+    )
+    return [*COMMAND[:2], shifted + COMMAND[2]]

@@ -1,0 +1,315 @@
+"""What must hold after a run, rule by rule, from what clients and brokers told and from the log. Pure.
+
+Each rule takes the evidence and returns sentences, one for each violation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from statechannel.audit.story import Cause, End
+from statechannel.core.inputs import RecordRead
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+from statechannel.demo.served import place_of_bundle, place_of_topic
+from tests.faults.history import Asked, FaultSpan, History
+from tests.faults.judged import Judged
+
+SECOND_NS = 1_000_000_000
+LATE_S = 0.02
+"""Two clocks of one machine, read one after the other, and log times in whole milliseconds."""
+MAY_END_WITH = {0, -9, 10, 15, 16, 19}
+"""A broker may end: in order, killed, since Kafka was away at its start or end, refused, replaced, or late with hand-overs."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything that the rules look at.
+
+    Attributes:
+        wall_ns: Wall clock minus monotonic clock.
+        lag_ms: Age before which the cleaner takes nothing; None: it takes nothing at all.
+        copy: Records that were read while the run went on; `final` those that were there in the end, at `final_ms`.
+        digests: Who says which, of those that must be one.
+        ends: Process name, exit code, and what was done to it.
+        complaints: Lines of logs that tell of a bug.
+    """
+
+    history: History
+    judged: Judged
+    copy: Sequence[RecordRead]
+    final: Sequence[RecordRead]
+    digests: dict[str, str | None]
+    ends: list[tuple[str, int, frozenset[str]]]
+    complaints: list[str]
+    wall_ns: int
+    lease_s: float | None
+    after_s: float
+    expiry_s: float
+    final_ms: int
+    lag_ms: int | None = None
+
+    def mono_ns(self, at_ms: int) -> int:
+        """A log time by the clock of the processes."""
+        return at_ms * 1_000_000 - self.wall_ns
+
+
+Rule = Callable[[Evidence], Iterator[str]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str) -> Callable[[Rule], Rule]:
+    def add(checked: Rule) -> Rule:
+        RULES[name] = checked
+        return checked
+
+    return add
+
+
+def check(evidence: Evidence) -> dict[str, list[str]]:
+    """Violations by rule; rules without any are left out."""
+    found = {name: list(checked(evidence)) for name, checked in RULES.items()}
+    return {name: problems for name, problems in found.items() if problems}
+
+
+@rule("one-server-a-generation")
+def one_server_a_generation(evidence: Evidence) -> Iterator[str]:
+    """No two processes serve a bundle at one generation, whatever the options."""
+    by: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+    for one in evidence.history.serving:
+        if one.event == "serve":
+            by[one.bundle, one.generation].add((one.broker, one.pid))
+    for write in evidence.history.writes:
+        by[write.bundle, write.generation].add((write.broker, write.pid))
+    for (bundle, generation), servers in by.items():
+        if len(servers) > 1:
+            yield f"{bundle} at generation {generation} was served by {sorted(servers)}"
+
+
+@rule("served-by-its-record")
+def served_by_its_record(evidence: Evidence) -> Iterator[str]:
+    """Whoever serves does so by an accepted record of that very process, and not before it was in the log."""
+    for one in evidence.history.serving:
+        if one.event != "serve":
+            continue
+        grant = evidence.judged.grants.get((one.bundle, one.generation))
+        if grant is None:
+            yield f"{one.broker} (pid {one.pid}) served {one.bundle} at {one.generation}, which nobody was given"
+        elif one.incarnation is not None and one.incarnation != grant.incarnation:
+            yield f"{one.broker} ({one.incarnation}) served {one.bundle} at {one.generation} by the record of {grant}"
+        elif one.at_ns < evidence.mono_ns(grant.at_ms) - LATE_S * SECOND_NS:
+            yield f"{one.broker} served {one.bundle} at {one.generation} before its record {grant.offset} was written"
+
+
+def _generations(evidence: Evidence) -> Iterator[tuple[str, list[tuple[int, int, str, int, str]]]]:
+    """By topic: when a generation was proved to be served, that generation, by whom; in the order of time."""
+    places = {one.bundle: place_of_bundle(one.bundle) for one in evidence.history.serving}
+    by_topic: dict[str, list[tuple[int, int, str, int, str]]] = defaultdict(list)
+    for write in evidence.history.writes:
+        by_topic[write.topic].append((write.at_ns, write.generation, write.broker, write.pid, "took a write"))
+    for topic, proofs in by_topic.items():
+        where = place_of_topic(topic)
+        for one in evidence.history.serving:
+            if one.event == "serve" and places[one.bundle].holds(*where):
+                proofs.append((one.at_ns, one.generation, one.broker, one.pid, "was told to serve"))
+        yield topic, sorted(proofs)
+
+
+def stale_writes(evidence: Evidence) -> Iterator[tuple[str, int, str, str]]:
+    """Topic, time, broker and a sentence for each write taken at a generation after a newer one was served by another."""
+    for topic, proofs in _generations(evidence):
+        newest: tuple[int, int, str, int, str] | None = None
+        for proof in proofs:
+            if newest is not None and proof[1] < newest[1] and proof[3] != newest[3] and proof[4] == "took a write":
+                late_ms = (proof[0] - newest[0]) / 1e6
+                yield (
+                    topic,
+                    proof[0],
+                    proof[2],
+                    f"{topic}: {proof[2]} (pid {proof[3]}) took a write at generation {proof[1]}, {late_ms:.1f} ms after "
+                    f"{newest[2]} (pid {newest[3]}) {newest[4]} at {newest[1]}",
+                )
+            if newest is None or proof[1] > newest[1]:
+                newest = proof
+
+
+@rule("lease-no-overlap")
+def lease_no_overlap(evidence: Evidence) -> Iterator[str]:
+    """With the lease option nobody serves after somebody else has begun; the moment of the check counts."""
+    if evidence.lease_s is not None:
+        yield from (sentence for _, _, _, sentence in stale_writes(evidence))
+
+
+@rule("overlap-has-a-fault")
+def overlap_has_a_fault(evidence: Evidence) -> Iterator[str]:
+    """Without it a stale owner is one that was paused or cut off; its storage is fenced by generation."""
+    if evidence.lease_s is not None:
+        return
+    for _, at_ns, broker, sentence in stale_writes(evidence):
+        if not _touched(evidence, broker, at_ns, at_ns, evidence.expiry_s):
+            yield f"{sentence}, and nothing had been done to it"
+
+
+def _touched(evidence: Evidence, broker: str | None, from_ns: int, to_ns: int, slack_s: float) -> bool:
+    """Whether a fault that touches this broker (None: any) was on within the time, or a moment before it."""
+    return any(
+        (broker is None or broker in span.touched or "*" in span.touched)
+        and span.start_ns <= to_ns
+        and _over_ns(span) + slack_s * SECOND_NS >= from_ns
+        for span in evidence.history.faults
+    )
+
+
+def _over_ns(span: FaultSpan) -> int:
+    known = [at for at in (span.healed_ns, span.calm_ns) if at is not None]
+    return max(known, default=2**63)
+
+
+@rule("answers-are-true")
+def answers_are_true(evidence: Evidence) -> Iterator[str]:
+    """A lookup names an owner that the log had given the bundle to, at that generation."""
+    for one in evidence.history.lookups:
+        grant = evidence.judged.grants.get((one.bundle, one.generation))
+        if grant is None or grant.broker != one.owner:
+            yield f"{one.via} named {one.owner} for {one.bundle} at {one.generation}; the log says {grant}"
+        elif one.got_ns < evidence.mono_ns(grant.at_ms) - LATE_S * SECOND_NS:
+            yield f"{one.via} named {one.owner} for {one.bundle} at {one.generation} before that was written"
+
+
+def staleness_s(evidence: Evidence) -> Iterator[tuple[float, str]]:
+    """By how much lookups that did not say so were behind the log when they were asked, and by whom."""
+    for one in evidence.history.lookups:
+        over = evidence.judged.ended.get((one.bundle, one.generation))
+        if over is not None and one.stale_age_s is None:
+            late_s = (one.sent_ns - evidence.mono_ns(over[1])) / SECOND_NS
+            if late_s > 0:
+                yield late_s, f"{one.via} named {one.owner} for {one.bundle} at {one.generation}"
+
+
+@rule("stale-answers-say-so")
+def stale_answers_say_so(evidence: Evidence) -> Iterator[str]:
+    """An owner that was over for longer than safe mode's patience is named with the age of the view, or not at all."""
+    for late_s, what in staleness_s(evidence):
+        if late_s > evidence.after_s + 1.0:
+            yield f"{what}, {late_s:.2f} s after that was over, and did not say that its view was old"
+
+
+@rule("acknowledged-is-in-the-log")
+def acknowledged_is_in_the_log(evidence: Evidence) -> Iterator[str]:
+    """What was answered as accepted is in the log with its effect; what was refused has none."""
+    for one in evidence.history.asked:
+        yield from _about(evidence.judged, one)
+
+
+_EFFECTS = {
+    "transfer": (State.ASSIGNED, "destination"),
+    "unload": (State.UNASSIGNED, None),
+    "split": (State.DELETED, None),
+    "create": (State.ACTIVE, None),
+    "delete": (State.DELETED, None),
+}
+
+
+def _about(judged: Judged, one: Asked) -> Iterator[str]:
+    records = judged.operations.get(one.operation or "", [])
+    what = f"{one.kind} {one.args} ({one.operation})"
+    for facts in (one.started, one.facts if one.answer == "started" else None):
+        offset = None if facts is None else facts.get("offset")
+        if offset is not None and (
+            judged.verdicts.get(offset) is not Verdict.ACCEPTED or judged.by_offset.get(offset) != one.operation
+        ):
+            yield f"{what} was begun at offset {offset}, where the log has {judged.verdicts.get(offset)}"
+    if one.answer == "done":
+        state, named = _EFFECTS[one.kind]
+        to = one.args.get(named) if named else None
+        if not any(record.state is state and (to is None or record.to == to) for record in records):
+            yield f"{what} was answered as done; its accepted records are {records}"
+    if one.answer in ("rejected", "not-found") and one.started is None and records:
+        reason = one.facts.get("reason")
+        # An operation that was begun may be refused in the end: its reason is then how it ended.
+        if reason in {verdict.value for verdict in Verdict} | {"not-written", "not-owned", "unknown-destination"}:
+            yield f"{what} was refused ({reason}); its accepted records are {records}"
+
+
+@rule("the-log-keeps-what-it-showed")
+def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
+    """Every record that was ever read is there in the end, unchanged; but for those that the cleaner may take."""
+    there = {record.offset: record for record in evidence.final}
+    newest = {record.key: record.offset for record in evidence.final}
+    for record in evidence.copy:
+        found = there.get(record.offset)
+        if found is not None and (found.key, found.value) == (record.key, record.value):
+            continue
+        old = evidence.lag_ms is not None and evidence.final_ms - record.timestamp_ms >= evidence.lag_ms
+        if found is None and old and newest.get(record.key, -1) > record.offset:
+            continue
+        yield f"offset {record.offset} was {record.key!r}, in the end it is {found and found.key!r}"
+        return
+
+
+@rule("every-gap-has-a-cause")
+def every_gap_has_a_cause(evidence: Evidence) -> Iterator[str]:
+    """The audit's gaps say why; none is open; what clients missed lies in a gap or a fault."""
+    for gap in evidence.judged.gaps:
+        if gap.cause in (Cause.REPAIR, Cause.BEFORE_LOG):
+            yield f"{gap.bundle} at offset {gap.start_offset}: {gap.cause} {gap.why}"
+        if gap.end is End.OPEN:
+            yield f"{gap.bundle} is without an owner since offset {gap.start_offset}: {gap.why}"
+    for outage in evidence.history.outages:
+        end_ns = outage.end_ns if outage.end_ns is not None else 2**62
+        where = place_of_topic(outage.topic)
+        named = any(
+            place_of_bundle(gap.bundle).holds(*where)
+            and evidence.mono_ns(gap.start_ms) <= end_ns
+            and (gap.end_ms is None or evidence.mono_ns(gap.end_ms) + SECOND_NS >= outage.start_ns)
+            for gap in evidence.judged.gaps
+        )
+        if not named and not _touched(evidence, None, outage.start_ns, end_ns, evidence.expiry_s):
+            yield f"writes of {outage.topic} failed for {(end_ns - outage.start_ns) / 1e9:.1f} s, and nothing says why"
+
+
+@rule("one-digest")
+def one_digest(evidence: Evidence) -> Iterator[str]:
+    """All replicas, and every way to read the log, hold the same accepted states."""
+    if len(set(evidence.digests.values())) != 1 or None in evidence.digests.values():
+        yield f"digests differ: {evidence.digests}"
+
+
+@rule("nothing-is-left-over")
+def nothing_is_left_over(evidence: Evidence) -> Iterator[str]:
+    """The log judges to its end, everything in it is understood, and no key is in debt."""
+    answer: dict[str, Any] = evidence.judged.answer
+    if answer.get("stopped"):
+        yield f"judging stopped: {answer['stopped']}"
+    if answer["debts"]:
+        yield f"debts: {answer['debts']}"
+    for reason in ("undecodable", "wrong-partition", "bad-children", "illegal-move", "unsupported-format"):
+        if answer["rejected"].get(reason):
+            yield f"{answer['rejected'][reason]} records of honest brokers are {reason}"
+
+
+@rule("recovered-in-time")
+def recovered_in_time(evidence: Evidence) -> Iterator[str]:
+    """After each calm round the cluster is healthy within the bound of its settings, and everything served 10 s later."""
+    for one in evidence.history.recoveries:
+        yield from (f"after {', '.join(one.faults)}: {problem}" for problem in one.problems)
+
+
+@rule("ends-are-explained")
+def ends_are_explained(evidence: Evidence) -> Iterator[str]:
+    """A process ends by what was done to it, or with an exit code that says why it had to."""
+    for name, code, done in evidence.ends:
+        if code not in MAY_END_WITH or (code == -9 and "kill" not in done):
+            yield f"{name} ended with {code} ({sorted(done) or 'nothing was done to it'})"
+    yield from evidence.complaints
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Violations of a run, and figures that go into the report."""
+
+    violations: dict[str, list[str]] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)

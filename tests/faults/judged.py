@@ -1,0 +1,114 @@
+"""The log of a run as the audit judges it: what was accepted, and which process was given what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from statechannel.audit.story import Gap, Gaps
+from statechannel.core import auditor
+from statechannel.core.inputs import RecordRead
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement
+
+
+class Grant(NamedTuple):
+    """An accepted record by which one process serves a bundle."""
+
+    bundle: str
+    generation: int
+    broker: str
+    incarnation: str
+    offset: int
+    at_ms: int
+
+
+class Accepted(NamedTuple):
+    """An accepted record of an operation."""
+
+    offset: int
+    name: str
+    state: State
+    to: str | None
+    broker: str
+    forced: bool
+
+
+@dataclass(slots=True)
+class Judged:
+    """What the log says.
+
+    Attributes:
+        grants: By bundle and generation.
+        ended: Offset and log time at which a generation was over, by bundle and generation.
+        operations: Accepted records by operation id.
+        rejected: Operation ids of rejected proposals, with offset and reason.
+    """
+
+    answer: dict[str, Any] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    grants: dict[tuple[str, int], Grant] = field(default_factory=dict)
+    ended: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    operations: dict[str, list[Accepted]] = field(default_factory=dict)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    by_offset: dict[int, str | None] = field(default_factory=dict)
+    _serving: dict[str, int] = field(default_factory=dict)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        self.verdicts[record.offset] = judgement.verdict
+        change, key = judgement.record, judgement.key
+        if change is None or key is None:
+            return
+        operation = change.text("operation")
+        self.by_offset[record.offset] = operation
+        if judgement.verdict is not Verdict.ACCEPTED:
+            return
+        if operation is not None:
+            accepted = Accepted(record.offset, key.name, change.state, change.to, change.broker, change.forced)
+            self.operations.setdefault(operation, []).append(accepted)
+        if key.is_namespace:
+            return
+        if change.state is State.ASSIGNED:
+            self._end(key.name, record)
+            self._grant(key.name, change.version, change.broker, change.incarnation, record)
+        elif change.state is State.DELETED:
+            self._end(key.name, record)
+            for child in change.children or ():
+                name = f"{key.namespace}/{child}"
+                self._grant(name, change.version + 1, change.broker, change.incarnation, record)
+        elif change.state is not State.SPLITTING:
+            self._end(key.name, record)
+
+    def _grant(self, bundle: str, generation: int, broker: str, incarnation: str, record: RecordRead) -> None:
+        found = Grant(bundle, generation, broker, incarnation, record.offset, record.timestamp_ms)
+        self.grants[bundle, generation] = found
+        self._serving[bundle] = generation
+
+    def _end(self, bundle: str, record: RecordRead) -> None:
+        generation = self._serving.pop(bundle, None)
+        if generation is not None:
+            self.ended[bundle, generation] = (record.offset, record.timestamp_ms)
+
+
+def judge(records: Sequence[RecordRead], end_offset: int, read: str = "full") -> Judged:
+    """Judge a log of one partition."""
+    found, gaps = Judged(), Gaps()
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        found.observe(record, judgement)
+        gaps.observe(record, judgement)
+
+    now_ms = records[-1].timestamp_ms if records else 0
+    found.answer = auditor.audit(
+        {0: records},
+        end_offsets={0: end_offset},
+        read=read,
+        now_ms=now_ms,
+        compaction_lag_ms=3_600_000,
+        observe=observe,
+    )
+    found.gaps = gaps.all()
+    return found

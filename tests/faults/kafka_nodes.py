@@ -1,0 +1,178 @@
+"""One Kafka node, or three that are one cluster, each with a listener of its own for every broker's proxies.
+
+Kafka tells its clients where to connect, so a proxy in front of its port is left at once. Each broker therefore has a
+listener whose advertised port is that of its proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import resource
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from statechannel.embedded import BrokerOptions, EmbeddedKafkaError, KafkaServer
+from statechannel.embedded.layout import LOOPBACK
+from statechannel.embedded.ports import find_free
+from statechannel.embedded.server import new_cluster_id
+from tests.faults.link import Link
+
+_ACTIVE = re.compile(r"Becoming the active controller at epoch (\d+)")
+START_S = 90.0
+STARTS = 3
+
+
+class Node:
+    """One Kafka process."""
+
+    def __init__(self, number: int, server: KafkaServer, links: dict[str, Link]) -> None:
+        self.number, self.server, self.links = number, server, links
+        self.paused = False
+
+    @property
+    def alive(self) -> bool:
+        return self.server.pid is not None
+
+    async def start(self) -> None:
+        """Start it, and again if that fails: after a full disk the old process may still be on its way out."""
+        for _ in range(STARTS - 1):
+            with contextlib.suppress(EmbeddedKafkaError):
+                await asyncio.to_thread(self.server.start)
+                return
+            await asyncio.sleep(1.0)
+        await asyncio.to_thread(self.server.start)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.server.stop)
+
+    async def kill(self) -> None:
+        await asyncio.to_thread(self.server.kill)
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.paused = False
+
+    def fill_disk(self, slack_bytes: int) -> None:
+        """Let no file of the process grow beyond the channel's log as it is now, and a little: appends fail as on a full disk.
+
+        A limit of the process (RLIMIT_FSIZE) rather than a small file system, since that needs no root; Kafka meets an
+        error of the write in both cases ("file too large" in place of "no space left on device").
+        """
+        logs = [*(self.server.folder / "log").glob("*/*.log")]
+        largest = max((path.stat().st_size for path in logs), default=0)
+        self._limit(largest + slack_bytes)
+
+    def free_disk(self) -> None:
+        self._limit(resource.RLIM_INFINITY)
+
+    def _limit(self, size_bytes: int) -> None:
+        pid = self.server.pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
+
+    def controller_epoch(self) -> int:
+        """Of the last term in which it was the active controller, by its log; -1: never."""
+        log = self.server.log_path.read_text(errors="replace") if self.server.log_path.exists() else ""
+        return max((int(found) for found in _ACTIVE.findall(log)), default=-1)
+
+    def _signal(self, number: int) -> None:
+        pid = self.server.pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+class KafkaNodes:
+    """All nodes of the run's Kafka.
+
+    Args:
+        count: 1, or 3 with replicated topics.
+        brokers: Who needs a link of its own.
+    """
+
+    def __init__(self, folder: Path, count: int, brokers: Sequence[str]) -> None:
+        taken: set[int] = set()
+        ports = [_free(taken) for _ in range(count)]
+        controllers = [_free(taken) for _ in range(count)]
+        voters = ",".join(f"{n + 1}@{LOOPBACK}:{port}" for n, port in enumerate(controllers))
+        cluster_id = new_cluster_id()
+        self.nodes: list[Node] = []
+        for index in range(count):
+            links = {broker: Link(_free(taken), _free(taken)) for broker in brokers}
+            names = {broker: f"LINK_{broker.upper()}" for broker in brokers}
+            own = f"PLAINTEXT://{LOOPBACK}:{ports[index]}"
+            inside = [f"{names[b]}://{LOOPBACK}:{link.target}" for b, link in links.items()]
+            outside = [f"{names[b]}://{LOOPBACK}:{link.port}" for b, link in links.items()]
+            protocols = [f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *names.values())]
+            properties = {
+                "node.id": str(index + 1),
+                "controller.quorum.voters": voters,
+                "listeners": ",".join([own, f"CONTROLLER://{LOOPBACK}:{controllers[index]}", *inside]),
+                "advertised.listeners": ",".join([own, *outside]),
+                "listener.security.protocol.map": ",".join(protocols),
+            }
+            if count > 1:
+                properties |= _REPLICATED
+            options = BrokerOptions(
+                cluster_id=cluster_id, properties=properties, start_timeout_s=START_S, fast_cleaner=True
+            )
+            server = KafkaServer(folder / f"kafka-{index + 1}", port=ports[index], options=options)
+            self.nodes.append(Node(index + 1, server, links))
+        self.address = ",".join(f"{LOOPBACK}:{port}" for port in ports)
+
+    def address_for(self, broker: str) -> str:
+        """Where a broker finds Kafka: through its own links."""
+        return ",".join(f"{LOOPBACK}:{node.links[broker].port}" for node in self.nodes)
+
+    def links_of(self, broker: str) -> list[Link]:
+        return [node.links[broker] for node in self.nodes]
+
+    def links(self) -> Iterator[Link]:
+        for node in self.nodes:
+            yield from node.links.values()
+
+    async def start(self) -> None:
+        for link in self.links():
+            await link.start()
+        await asyncio.gather(*(node.start() for node in self.nodes))
+
+    async def close(self) -> None:
+        for link in self.links():
+            await link.close()
+        for node in self.nodes:
+            node.resume()
+            await node.kill()
+
+    def controller(self) -> Node:
+        """The node that is, or was last, the active controller."""
+        return max(self.nodes, key=lambda node: node.controller_epoch())
+
+
+_REPLICATED = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "unclean.leader.election.enable": "false",
+}
+
+
+def _free(taken: set[int]) -> int:
+    while (port := find_free()) in taken:
+        pass
+    taken.add(port)
+    return port

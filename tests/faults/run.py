@@ -1,0 +1,380 @@
+"""One run: a cluster of its own, faults after faults by the plan, and the evidence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from statechannel.audit.export_file import read_export
+from statechannel.core.inputs import RecordRead
+from statechannel.demo.served import place_of_topic
+from tests.faults import checker
+from tests.faults.brokers import COMMAND, ROOT, Brokers, Incarnation
+from tests.faults.clients import Clients
+from tests.faults.fault import Fault
+from tests.faults.floor import Floor
+from tests.faults.history import FaultSpan, History, Recovery, Serving
+from tests.faults.judged import Judged, judge
+from tests.faults.kafka_nodes import KafkaNodes
+from tests.faults.log_copy import LogCopy
+from tests.faults.operations import Operations, make_connection
+from tests.faults.plan import Plan, Step
+from tests.faults.world import World
+
+CHANNEL = "faults"
+READY_S = 90.0
+SERVED_WITHIN_S = 10.0
+"""Once healthy, every bundle has a live owner within this time, and what the machine itself kept back meanwhile."""
+COVERED = 16
+"""Each namespace's topics fall into this many equal parts of its ring: every bundle has some, splits of it too."""
+COMMAND_S = 60.0
+ENDING_S = 30.0
+DIGEST_S = 10.0
+_COMPLAINT = re.compile(r"Traceback|invariant-violated|loop-stuck|restarts-exhausted|this is a bug")
+
+
+class SetUpError(Exception):
+    """The run could not begin; nothing is known of the cluster under faults."""
+
+
+@dataclass(slots=True)
+class RunResult:
+    """What came of a run."""
+
+    plan: Plan
+    violations: dict[str, list[str]] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Run:
+    """A run; use once.
+
+    Args:
+        say: Told what happens, a line at a time.
+    """
+
+    def __init__(self, plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
+        self.plan, self.folder, self._say = plan, folder, say
+        self.history = History()
+        self.floor = Floor()
+        self.kafka = KafkaNodes(folder, plan.nodes, plan.brokers)
+        settings = plan.settings()
+        flags = [f"{name}={value}" for name, value in settings.items()]
+        self.brokers = Brokers(folder, plan.brokers, self.kafka.address_for, flags, CHANNEL)
+        rng = random.Random(f"load/{plan.seed}")
+        topics = [topic for index in range(len(plan.bundles)) for topic in _topics(f"faults/n{index}")]
+        self.clients = Clients(topics, self._reachable, self.history, rng)
+        self.world = World(self.kafka, self.brokers, self.clients)
+        self.copy = LogCopy(self.kafka.address, CHANNEL)
+        self._settings = settings
+        self._rng = rng
+        self._start_s = 10.0
+
+    async def run(self) -> RunResult:
+        """Everything.
+
+        Raises:
+            SetUpError: The cluster was not there to begin with.
+        """
+        began_s = time.monotonic()
+        result = RunResult(self.plan)
+        self.floor.start()
+        background: list[asyncio.Task[Any]] = []
+        try:
+            operations = await self._set_up(background)
+            for step in self.plan.steps:
+                await self._step(step, operations)
+            await operations.quiet()
+            # What was still open when the last round was calm may have ended in an unload.
+            await self._calm(["the end"])
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await self._finish(result)
+        finally:
+            for task in background:
+                task.cancel()
+            self.copy.stop()
+            self.brokers.close()
+            await self.clients.close()
+            await self.kafka.close()
+            self.floor.stop()
+        result.figures["floor"] = self.floor.summary()
+        result.seconds = round(time.monotonic() - began_s, 1)
+        return result
+
+    def _reachable(self) -> list[Incarnation]:
+        """Whom clients may ask: paused processes, too, since nobody tells them."""
+        return [one for one in self.brokers.running() if one.ready]
+
+    # --- the beginning ----------------------------------------------------------------------------------------------
+
+    async def _set_up(self, background: list[asyncio.Task[Any]]) -> Operations:
+        await self.kafka.start()
+        await self._command("init")
+        began_s = time.monotonic()
+        for broker in self.plan.brokers:
+            self.brokers.start(broker)
+        while len(self.brokers.up()) < len(self.plan.brokers):
+            if time.monotonic() - began_s > READY_S:
+                raise SetUpError(f"the brokers were not ready within {READY_S:g} s")
+            await asyncio.sleep(0.1)
+        self._start_s = time.monotonic() - began_s
+        self.copy.start()
+        connection = make_connection(self.kafka.address, CHANNEL, self._settings)
+        operations = Operations(connection, self.plan.brokers, self.world.bundles, self.history, self._rng)
+        for index, bundles in enumerate(self.plan.bundles):
+            answer = await operations.ask("create", {"namespace": f"faults/n{index}", "bundles": bundles})
+            if answer.answer != "done":
+                raise SetUpError(f"the namespace was not created: {answer}")
+        for job in (self.clients.run(), operations.run(), self.brokers.supervise()):
+            background.append(asyncio.create_task(job))
+        if (found := await self._calm(["the start"])).problems:
+            raise SetUpError(f"not well before any fault: {found.problems}")
+        operations.allowed.set()
+        return operations
+
+    async def _command(self, *args: str) -> None:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        flags = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
+        place = ["--bootstrap-servers", self.kafka.address, "--channel", CHANNEL, *flags]
+        ran = await asyncio.to_thread(
+            subprocess.run,
+            [*COMMAND, *args, *place],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+        if ran.returncode != 0:
+            raise SetUpError(f"{' '.join(args)} failed: {ran.stderr[-500:]}")
+
+    # --- rounds -----------------------------------------------------------------------------------------------------
+
+    async def _step(self, step: Step, operations: Operations) -> None:
+        self._say(f"  {step}")
+        operations.allowed.set()
+        spans = []
+        tasks = []
+        for number, one in enumerate(step.faults):
+            span = FaultSpan(one.kind, (), time.monotonic_ns(), detail=str(one))
+            spans.append(span)
+            self.history.faults.append(span)
+            tasks.append(asyncio.create_task(self._one(one, span, number * step.apart_s)))
+        await asyncio.gather(*tasks)
+        if step.calm:
+            operations.allowed.clear()
+            found = await self._calm([one.kind for one in step.faults])
+            for span in self.history.faults:
+                span.calm_ns = span.calm_ns or time.monotonic_ns()
+            self._say(
+                f"    healthy after {_s(found.healthy_s)}, served {_s(found.served_s)} later {found.problems or ''}"
+            )
+        else:
+            await asyncio.sleep(step.pause_s)
+
+    async def _one(self, one: Fault, span: FaultSpan, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        span.start_ns = time.monotonic_ns()
+        try:
+            span.detail = f"{one}: {await one.begin(self.world)}"
+            await asyncio.sleep(one.hold_s)
+        finally:
+            span.touched = one.touched
+            await one.heal(self.world)
+            span.healed_ns = time.monotonic_ns()
+
+    @property
+    def health_bound_s(self) -> float:
+        """Longest time until the cluster is healthy after everything was healed, by its settings.
+
+        A process that died waits until its predecessor has expired; if it died since Kafka was away, it is started
+        first. Kafka's return is followed by the settling wait, a lost leader by its session, the loss of many at once
+        by repair's pause; where nobody was left, by the wait before a cold start. The starts of processes are measured.
+        """
+        s = self._settings
+        waits_s = (
+            s["membership.expiry_s"]
+            + s["safe_mode.settle_s"]
+            + s["kafka.session_timeout_ms"] / 1_000
+            + s["repair.mass_loss_pause_s"]
+            + s["leader.cold_start_after_s"]
+        )
+        return waits_s + 3 * self._start_s + SERVED_WITHIN_S
+
+    async def _calm(self, after: list[str]) -> Recovery:
+        """Wait until the cluster is healthy, then until everything is served; both have bounds."""
+        found = Recovery(after, time.monotonic_ns())
+        self.history.recoveries.append(found)
+        healed_s = time.monotonic()
+        problems = await self._until(self.world.unwell, healed_s, self.health_bound_s)
+        found.healthy_s = time.monotonic() - healed_s
+        if problems:
+            found.problems = [f"not healthy within {self.health_bound_s:.0f} s: {problems[:4]}"]
+            found.healthy_s = None
+            return found
+        healthy_s, healthy_ns = time.monotonic(), time.monotonic_ns()
+
+        async def unserved() -> list[str]:
+            await self.world.look_up_all()
+            problems = await self.world.unserved()
+            taken = self.clients.taken_ns
+            silent = [topic for topic in self.clients.topics if taken.get(topic, 0) < healthy_ns]
+            return problems + [f"no write of {topic} was taken" for topic in silent]
+
+        problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S)
+        found.stall_s = round(self.floor.stalled_s(healthy_s), 2)
+        if problems:
+            problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S + found.stall_s)
+        found.served_s = time.monotonic() - healthy_s
+        if problems:
+            allowed_s = SERVED_WITHIN_S + found.stall_s
+            found.problems = [f"not served within {allowed_s:.1f} s of health: {problems[:6]}"]
+            found.served_s = None
+        return found
+
+    @staticmethod
+    async def _until(problems_now: Callable[[], Any], since_s: float, bound_s: float) -> list[str]:
+        while problems := await problems_now():
+            if time.monotonic() - since_s > bound_s:
+                return list(problems)
+            await asyncio.sleep(0.1)
+        return []
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def _finish(self, result: RunResult) -> None:
+        digests = await self._digests()
+        self.copy.stop()
+        # From here on they leave: what the rules judge is the log up to now.
+        for one in self.brokers.all:
+            self.history.serving += _serving_of(one)
+        judged = judge(self.copy.records, self.copy.records[-1].offset + 1)
+        current = list(self.brokers.current.values())
+        self.brokers.held_down.update(self.plan.brokers)
+        for one in list(self.brokers.running()):
+            one.stop()
+        await self.world.gone(current, ENDING_S)
+        export = self.folder / "export.jsonl"
+        await self._command("export", str(export))
+        found = read_export(export)
+        final = list(found.partitions.get(0, ()))
+        evidence = self._evidence(judged, final, found.header.exported_at_ms, digests)
+        self.history.save(self.folder / "history.jsonl")
+        result.violations = checker.check(evidence)
+        result.figures = self._figures(evidence)
+
+    async def _digests(self) -> dict[str, str | None]:
+        """Every broker's digest, with the audit's of the log up to the offset that each has applied."""
+        until_s = time.monotonic() + DIGEST_S
+        found: dict[str, str | None] = {}
+        while time.monotonic() < until_s:
+            answers = await self.world.ask_all("digest")
+            found = {one.name: answer["digest"] for one, answer in answers.items()}
+            applied = max((answer["applied"]["0"] for answer in answers.values()), default=-1)
+            copied = [record for record in self.copy.records if record.offset <= applied]
+            # Heartbeats go on, so that the offsets differ; the states do not, once nothing is under way.
+            if len(found) == len(self.plan.brokers) and copied and copied[-1].offset == applied:
+                for read in ("full", "join"):
+                    found[f"audit, {read}"] = judge(copied, applied + 1, read).answer["digest"]
+                if len(set(found.values())) == 1:
+                    break
+            await asyncio.sleep(0.3)
+        return found
+
+    def _evidence(
+        self, judged: Judged, final: Sequence[RecordRead], final_ms: int, digests: dict[str, str | None]
+    ) -> checker.Evidence:
+        return checker.Evidence(
+            history=self.history,
+            judged=judged,
+            copy=self.copy.records,
+            final=final,
+            final_ms=final_ms,
+            digests=digests,
+            ends=[(one.name, one.process.wait(20), frozenset(one.done)) for one in self.brokers.all if not one.running],
+            complaints=[line for one in self.brokers.all for line in _complaints_of(one)],
+            wall_ns=time.time_ns() - time.monotonic_ns(),
+            lease_s=self.plan.lease_s,
+            after_s=float(self._settings["safe_mode.after_s"]),
+            expiry_s=float(self._settings["membership.expiry_s"]),
+            lag_ms=int(self._settings["channel.min_compaction_lag_ms"]) if self.plan.compacting else None,
+        )
+
+    def _figures(self, evidence: checker.Evidence) -> dict[str, Any]:
+        history, last = self.history, evidence.copy[-1].offset
+        stale = sorted(late_s for late_s, _ in checker.staleness_s(evidence))
+        return {
+            "faults": dict(Counter(span.kind for span in history.faults)),
+            "writes": len(history.writes),
+            "writes_not_taken": history.refused_writes,
+            "lookups": len(history.lookups),
+            "lookups_undetermined": history.undetermined_lookups,
+            "operations": dict(Counter(f"{one.kind} {one.answer}" for one in history.asked)),
+            "processes": len(self.brokers.all),
+            "restarts": self.brokers.restarts,
+            "ends": dict(Counter(str(code) for _, code, _ in evidence.ends)),
+            "records": len(evidence.copy),
+            "records_cleaned": len(evidence.copy) - sum(one.offset <= last for one in evidence.final),
+            "lenient_joins": sum(_joined_leniently(one) for one in self.brokers.all),
+            "rejected": evidence.judged.answer["rejected"],
+            "gaps_ms": [[gap.cause.value, gap.length_ms] for gap in evidence.judged.gaps if gap.length_ms is not None],
+            "outages_ms": [(one.end_ns - one.start_ns) // 1_000_000 for one in history.outages if one.end_ns],
+            "healthy_s": [one.healthy_s for one in history.recoveries[1:-1]],
+            "served_s": [one.served_s for one in history.recoveries[1:-1]],
+            "stale_writes": sum(1 for _ in checker.stale_writes(evidence)),
+            "stale_lookups_ms": {"count": len(stale), "max": round(stale[-1] * 1_000) if stale else 0},
+        }
+
+
+def _topics(namespace: str) -> list[str]:
+    """Topics of a namespace, one in each part of its ring."""
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < COVERED:
+        topic = f"{namespace}/t{number}"
+        found.setdefault(place_of_topic(topic)[1] * COVERED >> 32, topic)
+        number += 1
+    return [found[part] for part in sorted(found)]
+
+
+def _serving_of(one: Incarnation) -> list[Serving]:
+    return [
+        Serving(
+            one.broker, one.pid, one.incarnation, event["event"], event["bundle"], event["generation"], event["mono_ns"]
+        )
+        for event in one.events()
+        if event["event"] in ("own", "serve", "release")
+    ]
+
+
+def _complaints_of(one: Incarnation) -> list[str]:
+    with contextlib.suppress(OSError):
+        lines = one.log_path.read_text(errors="replace").splitlines()
+        return [f"{one.name}: {line[:300]}" for line in lines if _COMPLAINT.search(line)][:3]
+    return []
+
+
+def _joined_leniently(one: Incarnation) -> bool:
+    """Whether the log that it found had gaps already."""
+    lines = one.log_path.read_text(errors="replace").splitlines()
+    return any("replica.caught-up" in line and "no gaps from offset 0" not in line for line in lines)
+
+
+def _s(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f}s"
+
+
+__all__ = ["Judged", "Run", "RunResult", "SetUpError"]

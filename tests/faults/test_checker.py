@@ -1,0 +1,222 @@
+"""Each rule of the checker sees what it is there for, and is silent where all is well."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from statechannel.core.inputs import RecordRead, Topic
+from tests.faults.checker import RULES, Evidence, check
+from tests.faults.history import Asked, FaultSpan, History, Lookup, Outage, Recovery, Serving, Write
+from tests.faults.judged import judge
+
+SECOND = 1_000_000_000
+NAMESPACE, BUNDLE = "t/n", "t/n/0x00000000_0xffffffff"
+A, B = 11, 22
+"""Process ids of the brokers `a` and `b`."""
+
+
+class Log:
+    """Writes a small honest log; record times are seconds."""
+
+    def __init__(self) -> None:
+        self.records: list[RecordRead] = []
+
+    def add(self, at_s: float, key: str, by: str, version: int, base: str | None, state: str, **more: Any) -> str:
+        identifier = f"r{len(self.records)}"
+        value = {
+            "format": 1,
+            "kind": "proposal",
+            "id": identifier,
+            "covers": len(self.records) - 1,
+            "by": {"broker": by, "incarnation": f"{by}-1"},
+            "version": version,
+            "base": base,
+            "state": state,
+        }
+        names = {"from_": "from"}
+        value |= {names.get(name, name): item for name, item in more.items()}
+        offset, at_ms = len(self.records), int(at_s * 1_000)
+        self.records.append(RecordRead(Topic.CHANNEL, 0, offset, at_ms, key.encode(), orjson.dumps(value)))
+        return identifier
+
+
+def good() -> Evidence:
+    """Broker a serves from second 2, and is transferred to b, which serves from second 5."""
+    log = Log()
+    namespace = log.add(1, NAMESPACE, "a", 1, None, "Active", children=["0x00000000_0xffffffff"], operation="create1")
+    assigning = log.add(1, BUNDLE, "a", 2, f"{namespace}/0x00000000_0xffffffff", "Assigning", from_=None, to="a")
+    owned = log.add(2, BUNDLE, "a", 3, assigning, "Assigned", from_=None, to="a")
+    moving = {"from_": "a", "to": "b", "operation": "move1"}
+    releasing = log.add(4, BUNDLE, "a", 4, owned, "Releasing", **moving)
+    named = log.add(4.5, BUNDLE, "a", 5, releasing, "Assigning", **moving)
+    log.add(5, BUNDLE, "b", 6, named, "Assigned", **moving)
+    history = History(
+        writes=[write(2.5, "a", A, 3), write(3.9, "a", A, 3), write(5.5, "b", B, 6)],
+        lookups=[lookup(2.4, "a", 3), lookup(5.4, "b", 6)],
+        outages=[Outage("t/n/x", 4 * SECOND, 5 * SECOND)],
+        asked=[
+            Asked("create", {"namespace": NAMESPACE}, SECOND, SECOND, "create1", "done", {}, {"offset": 0}),
+            Asked("transfer", {"name": BUNDLE, "destination": "b"}, 4 * SECOND, 5 * SECOND, "move1", "done"),
+        ],
+        serving=[serve(2.1, "a", A, 3), serve(5.1, "b", B, 6)],
+        recoveries=[Recovery(["kill"], 0, 1.0, 1.0)],
+    )
+    return Evidence(
+        history=history,
+        judged=judge(log.records, len(log.records)),
+        copy=log.records,
+        final=log.records,
+        digests={"a": "x", "b": "x"},
+        ends=[("a#1", 0, frozenset({"stop"})), ("b#1", -9, frozenset({"kill"}))],
+        complaints=[],
+        wall_ns=0,
+        lease_s=None,
+        after_s=3.0,
+        expiry_s=6.0,
+        final_ms=9_000,
+    )
+
+
+def write(at_s: float, broker: str, pid: int, generation: int, late_s: float = 0.0) -> Write:
+    at_ns = int(at_s * SECOND)
+    return Write("t/n/x", broker, pid, BUNDLE, generation, at_ns - 1, at_ns, at_ns + int(late_s * SECOND))
+
+
+def lookup(at_s: float, owner: str, generation: int, stale_age_s: float | None = None) -> Lookup:
+    at_ns = int(at_s * SECOND)
+    return Lookup("t/n/x", "c", owner, BUNDLE, generation, stale_age_s, at_ns, at_ns)
+
+
+def serve(at_s: float, broker: str, pid: int, generation: int) -> Serving:
+    return Serving(broker, pid, f"{broker}-1", "serve", BUNDLE, generation, int(at_s * SECOND))
+
+
+def broken(evidence: Evidence) -> set[str]:
+    return set(check(evidence))
+
+
+def test_an_honest_run_breaks_no_rule():
+    assert check(good()) == {}
+    assert check(replace(good(), lease_s=4.5)) == {}
+
+
+def test_two_processes_at_one_generation():
+    evidence = good()
+    evidence.history.writes.append(write(5.6, "a", A, 6))
+    assert "one-server-a-generation" in broken(evidence)
+
+
+def test_serving_without_a_record_by_another_processs_or_too_early():
+    for wrong in (
+        serve(5.2, "b", B, 9),
+        Serving("b", 33, "b-2", "serve", BUNDLE, 6, 6 * SECOND),
+        serve(4.9, "b", B, 6),
+    ):
+        evidence = good()
+        evidence.history.serving[-1] = wrong
+        assert "served-by-its-record" in broken(evidence), wrong
+
+
+@pytest.mark.parametrize("after_s", [5.3, 5.6, 9.0])
+def test_an_old_owner_that_takes_writes_is_an_overlap_under_the_lease(after_s):
+    evidence = replace(good(), lease_s=4.5)
+    evidence.history.writes.append(write(after_s, "a", A, 3))
+    assert broken(evidence) == {"lease-no-overlap"}
+
+
+def test_an_answer_that_is_late_is_no_overlap_where_the_check_was_in_time():
+    evidence = replace(good(), lease_s=4.5)
+    evidence.history.writes.append(write(3.95, "a", A, 3, late_s=20))
+    assert broken(evidence) == set()
+
+
+def test_without_the_lease_an_overlap_needs_a_fault_that_touched_the_owner():
+    for touched, at_s, wanted in (
+        (("a",), 3.0, set()),
+        (("*",), 3.0, set()),
+        (("c",), 3.0, {"overlap-has-a-fault"}),
+        (("a",), -99.0, {"overlap-has-a-fault"}),
+    ):
+        evidence = good()
+        evidence.history.writes.append(write(5.6, "a", A, 3))
+        healed_ns = int((at_s + 1) * SECOND)
+        evidence.history.faults.append(FaultSpan("pause", touched, int(at_s * SECOND), healed_ns, healed_ns))
+        assert broken(evidence) == wanted, touched
+
+
+def test_answers_that_the_log_does_not_know_or_not_yet():
+    for wrong in (lookup(5.5, "b", 3), lookup(5.5, "c", 6), lookup(4.9, "b", 6)):
+        evidence = good()
+        evidence.history.lookups.append(wrong)
+        assert broken(evidence) == {"answers-are-true"}, wrong
+
+
+def test_an_answer_long_out_of_date_has_to_say_so():
+    evidence = good()
+    evidence.history.lookups.append(lookup(7.9, "a", 3))
+    evidence.history.lookups.append(lookup(20, "a", 3, stale_age_s=9.0))
+    assert broken(evidence) == set()
+    evidence.history.lookups.append(lookup(8.1, "a", 3))
+    assert broken(evidence) == {"stale-answers-say-so"}
+
+
+def test_what_was_acknowledged_has_to_be_there_and_what_was_refused_must_not():
+    transfer = {"name": BUNDLE, "destination": "b"}
+    for wrong in (
+        Asked("transfer", transfer, 0, 0, "never-written", "done"),
+        Asked("transfer", {"name": BUNDLE, "destination": "c"}, 0, 0, "move1", "done"),
+        Asked("transfer", transfer, 0, 0, "move1", "unknown", {}, {"offset": 1}),
+        Asked("transfer", transfer, 0, 0, "move1", "rejected", {"reason": "wrong-base"}),
+    ):
+        evidence = good()
+        evidence.history.asked.append(wrong)
+        assert broken(evidence) == {"acknowledged-is-in-the-log"}, wrong
+
+
+def test_a_log_that_forgot_or_changed_a_record():
+    evidence = good()
+    assert broken(replace(evidence, final=evidence.final[:-1])) == {"the-log-keeps-what-it-showed"}
+    changed = [*evidence.final[:-1], evidence.final[-1]._replace(value=b"{}")]
+    assert broken(replace(evidence, final=changed)) == {"the-log-keeps-what-it-showed"}
+
+
+def test_the_cleaner_may_take_what_is_old_and_superseded_and_nothing_else():
+    evidence = good()
+    first, *rest = evidence.final
+    # The bundle's own records hide each other, all but the last; the namespace's only record is hidden by none.
+    assert broken(replace(evidence, final=[first, rest[-1]], lag_ms=4_000)) == set()
+    assert broken(replace(evidence, final=[first, rest[-1]], lag_ms=8_500)) == {"the-log-keeps-what-it-showed"}
+    assert broken(replace(evidence, final=rest, lag_ms=400)) == {"the-log-keeps-what-it-showed"}
+
+
+def test_gaps_that_are_open_and_outages_that_nothing_explains():
+    evidence = good()
+    records = evidence.copy[:-1]
+    evidence = replace(evidence, judged=judge(records, len(records)))
+    assert "every-gap-has-a-cause" in broken(evidence)
+    evidence = good()
+    evidence.history.outages.append(Outage("t/n/x", 20 * SECOND, 21 * SECOND))
+    assert broken(evidence) == {"every-gap-has-a-cause"}
+
+
+def test_digests_debts_ends_and_what_was_found_on_the_way():
+    assert broken(replace(good(), digests={"a": "x", "b": "y"})) == {"one-digest"}
+    assert broken(replace(good(), digests={"a": "x", "b": None})) == {"one-digest"}
+    assert broken(replace(good(), complaints=["a#1: Traceback"])) == {"ends-are-explained"}
+    for code in (1, 17, 70, -11, -9):
+        assert broken(replace(good(), ends=[("a#1", code, frozenset())])) == {"ends-are-explained"}, code
+    evidence = good()
+    evidence.history.recoveries.append(Recovery(["kill"], 0, problems=["not served"]))
+    assert broken(evidence) == {"recovered-in-time"}
+    log = Log()
+    log.add(1, NAMESPACE, "a", 1, None, "Active", children=["0x00000000_0xffffffff"])
+    log.add(1, BUNDLE, "a", 9, None, "Assigned", from_=None, to="a")
+    evidence = replace(good(), judged=judge(log.records, 2), copy=[], history=History())
+    assert broken(evidence) == {"nothing-is-left-over"}
+
+
+def test_every_rule_is_broken_by_a_test_here():
+    text = __import__("pathlib").Path(__file__).read_text()
+    assert [name for name in RULES if f'"{name}"' not in text] == []
