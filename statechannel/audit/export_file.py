@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, overload
 
@@ -23,42 +24,55 @@ Progress = Callable[[int], None]
 """Told how many bytes (reading) or records (writing) are done, now and then."""
 
 _EVERY = 5_000
+STRIDE = 256
+"""Records between two of which it is held where they begin."""
 
 
 class ExportedRecords(Sequence[RecordRead]):
-    """The records of one partition of an export file, or the first of them; read from the file whenever asked for.
+    """The records of one partition of an export file, or some of them; read from the file whenever asked for.
 
-    Holds eight bytes a record, so that a log of a million records costs 8 MB however large its values are.
+    Holds eight bytes for `STRIDE` records, so that a log of ten million records costs some hundred kilobytes.
+
+    Args:
+        positions: Of the first record of the partition, and of each `STRIDE`th one behind it.
+        start, stop: The records of the partition that are meant, by number.
     """
 
-    def __init__(self, path: Path, positions: array[int], progress: Progress | None = None) -> None:
+    def __init__(
+        self, path: Path, positions: array[int], start: int, stop: int, progress: Progress | None = None
+    ) -> None:
         self._path = path
         self._positions = positions
+        self._start = start
+        self._stop = max(start, stop)
         self._progress = progress
 
     def telling(self, progress: Progress) -> ExportedRecords:
         """The same records; whoever goes through them tells how far they are."""
-        return ExportedRecords(self._path, self._positions, progress)
+        return ExportedRecords(self._path, self._positions, self._start, self._stop, progress)
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return self._stop - self._start
 
     def __iter__(self) -> Iterator[RecordRead]:
-        if not self._positions:
+        if self._start == self._stop:
             return
-        with self._path.open("rb") as file:
-            file.seek(self._positions[0])
-            all_, number = len(self._positions), 0
-            for line in file:
-                if line.isspace():
-                    continue
-                yield parse_record(line)
-                number += 1
-                if number == all_:
-                    return
-                if self._progress is not None and number % _EVERY == 0:
-                    self._progress(number)
+        number = self._start
+        for line in self._lines(number):
+            yield parse_record(line)
+            number += 1
+            if number == self._stop:
+                return
+            if self._progress is not None and number % _EVERY == 0:
+                self._progress(number)
         raise ExportFileError(f"{self._path} became shorter while it was read.")
+
+    def _lines(self, number: int) -> Iterator[bytes]:
+        """Lines of the records from this one on."""
+        with self._path.open("rb") as file:
+            file.seek(self._positions[number // STRIDE])
+            lines = (line for line in file if not line.isspace())
+            yield from islice(lines, number % STRIDE, None)
 
     @overload
     def __getitem__(self, index: int) -> RecordRead: ...
@@ -66,12 +80,17 @@ class ExportedRecords(Sequence[RecordRead]):
     def __getitem__(self, index: slice) -> ExportedRecords: ...
     def __getitem__(self, index: int | slice) -> RecordRead | ExportedRecords:
         if isinstance(index, slice):
-            if index.step not in (None, 1):
+            first, last, step = index.indices(len(self))
+            if step != 1:
                 raise ValueError("a log is read record by record: no steps")
-            return ExportedRecords(self._path, self._positions[index], self._progress)
-        with self._path.open("rb") as file:
-            file.seek(self._positions[index])
-            return parse_record(file.readline())
+            start, stop = self._start + first, self._start + last
+            return ExportedRecords(self._path, self._positions, start, stop, self._progress)
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(index)
+        for line in self._lines(self._start + number):
+            return parse_record(line)
+        raise ExportFileError(f"{self._path} became shorter while it was read.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +129,7 @@ class _Scan:
 
     header: ExportHeader
     positions: dict[int, array[int]] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
     partition: int = -1
     offset: int = -1
 
@@ -123,12 +143,16 @@ class _Scan:
             self.partition = record.partition
             self.offset = -1
             self.positions[record.partition] = array("Q")
+            self.counts[record.partition] = 0
         if record.offset <= self.offset:
             raise BadLine(f"offset {record.offset} follows offset {self.offset} of partition {record.partition}")
         if record.offset >= end:
             raise BadLine(f"offset {record.offset} is not below the end offset {end} of partition {record.partition}")
         self.offset = record.offset
-        self.positions[record.partition].append(position)
+        count = self.counts[record.partition]
+        if count % STRIDE == 0:
+            self.positions[record.partition].append(position)
+        self.counts[record.partition] = count + 1
 
 
 def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
@@ -148,7 +172,10 @@ def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
     if scan is None:
         raise ExportFileError(f"{path} is empty: not even a header.")
     progress(position)
-    found = {partition: ExportedRecords(path, positions) for partition, positions in scan.positions.items()}
+    found = {
+        partition: ExportedRecords(path, positions, 0, scan.counts[partition])
+        for partition, positions in scan.positions.items()
+    }
     return ExportFile(path, scan.header, found)
 
 

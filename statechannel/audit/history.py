@@ -78,8 +78,10 @@ class History:
     def taken(self, record: RecordRead) -> None:
         """What a joining reader takes has no verdict: it is no part of the history."""
 
-    def joined(self, view: View) -> None:
+    def joined(self, view: View, *, sure: bool) -> None:
         """A joining reader has come to its view: the history goes on from there."""
+        if not sure:
+            return
         self._changes.begin(view, self._parts.namespace)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:

@@ -35,7 +35,7 @@ from statechannel.core.view import Judgement
 
 
 def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
-    """The local engine: reads one export file, in one process, and holds eight bytes a record beside what it finds.
+    """The local engine: reads one export file, in one process, and never holds its records.
 
     Raises:
         AuditQuestionError: The log cannot answer what was asked; or it is an archive.
@@ -88,15 +88,20 @@ def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
     if isinstance(source, ArchiveSource):
         raise AuditQuestionError("The local engine reads no archives.", hint="Add `--engine spark`.")
     if isinstance(source, ExportSource):
-        yield _read(source.path, progress)
+        yield read_log(source.path, progress)
         return
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
         path = Path(folder) / "export.jsonl"
         source.export(path)
-        yield _read(path, progress)
+        yield read_log(path, progress)
 
 
-def _read(path: Path, progress: ProgressBar) -> ExportFile:
+def read_log(path: Path, progress: ProgressBar) -> ExportFile:
+    """Look through an export file, with a bar.
+
+    Raises:
+        ExportFileError: It cannot be read, or is malformed.
+    """
     size_bytes = path.stat().st_size if path.exists() else 0
     with progress(f"reading {path.name}", size_bytes, unit="bytes") as told:
         return read_export(path, progress=told)

@@ -113,6 +113,6 @@ class _Both:
         for one in self._listening:
             one.taken(record)
 
-    def joined(self, view: View) -> None:
+    def joined(self, view: View, *, sure: bool) -> None:
         for one in self._listening:
-            one.joined(view)
+            one.joined(view, sure=sure)

@@ -113,11 +113,11 @@ class Gaps:
         if record.key is not None:
             self._held[record.key] = (record.offset, record.timestamp_ms)
 
-    def joined(self, view: View) -> None:
+    def joined(self, view: View, *, sure: bool) -> None:
         """A joining reader has come to its view: who serves what, and which bundles are on their way from one to another."""
         times = dict(self._held.values())
         self._held.clear()
-        for key in view.live():
+        for key in view.live() if sure else ():
             if key.state in _SERVED:
                 self._served[key.name] = _Served(key.owner)
             elif key.state is State.UNASSIGNED and key.derived:

@@ -32,6 +32,7 @@ from statechannel.cli.audit_asking import (
 )
 from statechannel.cli.audit_parts import diff, gaps_of, history_of, not_named, rejected, title_of
 from statechannel.cli.audit_report import report
+from statechannel.cli.audit_verify import verify as verify_replicas
 from statechannel.cli.options import BootstrapServers, Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json_lists, progress, say
 
@@ -69,6 +70,13 @@ def audit(
     moves: Annotated[
         bool, typer.Option("--moves", help="Count the changes of owner by hour of log time and cause.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the digests of live replicas with the log's, at the same offsets.")
+    ] = False,
+    replicas: Annotated[
+        list[str] | None,
+        typer.Option("--replica", metavar="URL", help="A replica to verify; may be repeated. Default: the registry's."),
+    ] = None,
     engine: EngineName = LOCAL,
     engine_options: EngineOptions = None,
     output: OutputAs = Output.TABLE,
@@ -80,7 +88,11 @@ def audit(
     source = source_of(file, archive, bootstrap_servers, connect)
     moment = None if as_of is None else parse_as_of(as_of)
     table = output is Output.TABLE
-    title = None if history is None else title_of(history)
+    if verify or replicas:
+        _alone(context)
+        verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
+        return
+    title = None if history is None else title_of(history, "--history ")
     question = AuditQuestion(
         source,
         read=read,
@@ -111,17 +123,34 @@ def audit(
 
 def _nothing_before(context: typer.Context) -> None:
     """Options of `audit` itself do not reach a subcommand: they are refused rather than lost."""
-    given = [
-        name
-        for name in context.params
-        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
-    ]
+    given = _given(context)
     if given:
-        option = f"--{given[0].replace('_', '-')}"
+        option = given[0]
         command = context.invoked_subcommand
         raise AuditQuestionError(
             f"The option {option} stands before `{command}`.",
             hint=f"Say `statechannel audit {command} ... {option} ...`.",
+        )
+
+
+def _given(context: typer.Context) -> list[str]:
+    """Options that stand on the command line."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return [
+        names[name]
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]
+
+
+def _alone(context: typer.Context) -> None:
+    """A verification has one question, and looks at no other moment than the replicas'."""
+    where = {"--file", "--bootstrap-servers", "--archive", "--channel", "--config", "-X", "--set", "--output"}
+    other = [name for name in _given(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}]
+    if other:
+        raise AuditQuestionError(
+            f"--verify and {other[0]} exclude each other.",
+            hint="It reads the log as it is, up to the replicas' own offsets.",
         )
 
 

@@ -31,14 +31,14 @@ def history_of(
 ) -> None:
     """Every record that concerned a bundle: verdict, writer, why, what it changed; through splits and re-creations."""
     title = title_of(name)
-    result = asked.answer(Wants(history=name))
+    result = asked.answer(Wants(history=name, cuts=True))
     if not result.named:
         raise not_named(name)
     rows = result.history if result.history is not None else Spool()
     if not asked.table:
-        print_json_lists({"of": name} | about(result), {"history": rows})
+        print_json_lists({"of": name} | about(asked, result), {"history": rows})
         return
-    _log_line(result)
+    _log_line(asked, result)
     audit_told.history(title, rows)
 
 
@@ -51,13 +51,13 @@ def gaps_of(
     ] = None,
 ) -> None:
     """Each interval in which nobody served a bundle: cause and length; by namespace the worst and the sum."""
-    result = asked.answer(Wants(gaps=True))
+    result = asked.answer(Wants(gaps=True, cuts=True))
     rows, sums = _of(result, of)
     if not asked.table:
         head = {"namespaces": sums, "all": gap_sums.whole(sums)}
-        print_json_lists(about(result) | head, {"gaps": rows})
+        print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
-    _log_line(result)
+    _log_line(asked, result)
     audit_told.gap_sums(sums)
     audit_tables.gaps(rows)
 
@@ -84,12 +84,12 @@ def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]
 @asking
 def rejected(asked: Asked) -> None:
     """What was rejected: by reason, by writer, and whose accepted record stood in the way."""
-    result = asked.answer(Wants(rejected=True))
+    result = asked.answer(Wants(rejected=True, cuts=True))
     found = result.rejected or {}
     if not asked.table:
-        print_json_lists(about(result) | dict(found), {})
+        print_json_lists(about(asked, result) | {"rejected": found}, {})
         return
-    _log_line(result)
+    _log_line(asked, result)
     audit_told.rejected(found)
 
 
@@ -142,25 +142,34 @@ def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None
             )
 
 
-def about(result: AuditResult) -> dict[str, Any]:
+def about(asked: Asked, result: AuditResult) -> dict[str, Any]:
     """What a JSON document says of the log that it is about."""
     names = ("digest", "records", "read", "end_offsets", "tentative", "stopped")
-    return {name: result.answer[name] for name in names if name in result.answer} | dict(result.complete)
+    found = {name: result.answer[name] for name in names if name in result.answer}
+    if asked.as_of is not None:
+        found["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}
+    return found | dict(result.complete)
 
 
-def _log_line(result: AuditResult) -> None:
+def _log_line(asked: Asked, result: AuditResult) -> None:
     answer = result.answer
     how = "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     line = (
         f"read {how}; {answer['records']:,} records; end offsets {audit_tables.ends(answer)}; digest {answer['digest']}"
     )
     stdout().print(Text(line))
+    if asked.as_of is not None and result.cuts is not None:
+        for what, value in audit_tables.Past(asked.as_of, result.cuts).facts(answer):
+            stdout().print(Text(f"{what}: {value}"))
     audit_tables.completeness(result.complete)
     stdout().print()
 
 
-def title_of(name: str) -> str:
+def title_of(name: str, option: str = "") -> str:
     """What a history is of, for people.
+
+    Args:
+        option: Where the name stood.
 
     Raises:
         AuditQuestionError: The name is no bundle, namespace or topic.
@@ -169,7 +178,7 @@ def title_of(name: str) -> str:
         return History(name).title
     except ValueError as error:
         raise AuditQuestionError(
-            f"--history {error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
+            f"{option}{error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
         ) from error
 
 

@@ -17,6 +17,7 @@ from statechannel.core.verdict import MEANING, Verdict
 _HISTORY_SHOWN = 1_000
 _DIFFERENCES_SHOWN = 1_000
 _GROUPS_SHOWN = 100
+_CHILDREN_SHOWN = 2
 _NEWEST_SHOWN = 20
 
 
@@ -75,6 +76,8 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"decision {row['decision']}"
     if row["note"]:
         yield str(row["note"])
+    for child in (row["children"] or {}).get("of_this", ())[:_CHILDREN_SHOWN]:
+        yield f"gives {short_range(child['key'])} {_standing(child) if 'state' in child else ''}"
     winner = row["winner"]
     if winner is not None:
         yield f"{winner['state']} v{winner['version']} of {winner['by'] or '?'} stands (offset {winner['offset']})"
@@ -159,7 +162,7 @@ def side(text: str, result: AuditResult) -> dict[str, Any]:
     cuts = result.cuts or {}
     return {
         "as_of": text,
-        "digest": result.answer["digest"],
+        "digest": None if result.complete.get("incomplete") else result.answer["digest"],
         "last_offsets": {str(number): cut.last_offset for number, cut in sorted(cuts.items())},
         "read": result.answer["read"],
     }
@@ -170,13 +173,13 @@ def differences(head: Mapping[str, Any], rows: Rows) -> None:
     for name in ("from", "to"):
         one = head[name]
         lasts = ", ".join(f"{number}: {offset}" for number, offset in one["last_offsets"].items())
-        stdout().print(Text(f"{name} {one['as_of']}: last offsets {lasts}; digest {one['digest']}"))
+        stdout().print(Text(f"{name} {one['as_of']}: last offsets {lasts}; digest {one['digest'] or 'not known'}"))
     audit_tables.completeness(head)
     stdout().print()
     print_table(
         ("what", "number"),
         [(name.replace("_", " "), count) for name, count in head["counts"].items()],
-        empty="nothing differs",
+        empty="nothing differs" + (" in the other partitions" if head.get("incomplete") else ""),
     )
     if not len(rows):
         return

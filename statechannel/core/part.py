@@ -31,8 +31,12 @@ class JoinObserver(Protocol):
         """The joining reader now holds this record for its key."""
         ...
 
-    def joined(self, view: View) -> None:
-        """This is the view that the joining reader ends with, before anything is judged by it."""
+    def joined(self, view: View, *, sure: bool) -> None:
+        """This is the view that the joining reader ends with, before anything is judged by it.
+
+        Args:
+            sure: Somebody vouches for it.
+        """
         ...
 
 
@@ -94,6 +98,11 @@ class PartReader:
         else:
             self._tell(self._observe, rows)
 
+    @property
+    def view(self) -> View:
+        """The accepted states as far as it was read; nothing of them while records are taken leniently."""
+        return self._found.view
+
     def result(self) -> PartitionAudit:
         """What was found in all that was read."""
         if self._joiner is not None:
@@ -128,7 +137,7 @@ class PartReader:
         self._found.view = joiner.view()
         self._joiner = None
         if self._join_observer is not None:
-            self._join_observer.joined(self._found.view)
+            self._join_observer.joined(self._found.view, sure=not self._facts.tentative)
 
     def _judge(self, rows: Iterator[Row]) -> None:
         # The view of a joiner is there only when the first record behind it is: it may not be looked at before.

@@ -1,0 +1,237 @@
+"""Holds what replicas say against what the log says at the same offsets, and finds where they part."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from statechannel.audit.difference import Accepted, accepted_of, sides
+from statechannel.audit.export_file import ExportFile
+from statechannel.audit.parting import Parting
+from statechannel.audit.replica_word import ReplicaDump, ReplicaWord
+from statechannel.core.bundle import parse_key, partition_of
+from statechannel.core.digest import digest_of, line
+from statechannel.core.inputs import RecordRead
+from statechannel.core.part import PartReader
+from statechannel.core.survey import STRICT, Facts, has_gaps, join_facts
+from statechannel.core.view import View
+
+SHOWN_MAX = 100
+"""Differing keys that are looked at; of the others only the number is told."""
+
+
+class Status(StrEnum):
+    """What was found of one partition of one replica."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"  # the replica does not know the accepted states itself
+    INCOMPLETE = "incomplete"  # the log does not tell them: it was compacted
+    BEYOND = "beyond"  # the log ends before the replica's offset
+
+
+@dataclass(slots=True)
+class Checked:
+    """One partition of one replica.
+
+    Attributes:
+        recomputed: The digest by the log; None where it has none.
+        first: Where they part, for the JSON output.
+        differing: Number of differing keys, where a dump was looked at.
+        dump_applied: Offset of the dump by which they were found.
+    """
+
+    partition: int
+    applied: int
+    status: Status
+    digest: str | None
+    recomputed: str | None = None
+    why: str = ""
+    first: dict[str, Any] | None = None
+    differing: int | None = None
+    dump_applied: int | None = None
+
+
+@dataclass(slots=True)
+class Difference:
+    """What differs at one offset.
+
+    Attributes:
+        keys: The first of them by key: the line by the log, and by the replica.
+        offsets: Of the accepted record by the log.
+    """
+
+    number: int = 0
+    keys: dict[str, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+
+
+def check_words(export: ExportFile, words: Sequence[ReplicaWord], *, compaction_lag_ms: int) -> list[list[Checked]]:
+    """Compare digests; the log is gone through once. By replica, in the order of their partitions."""
+    places = {(number, part.applied) for word in words for number, part in word.partitions.items() if part.digest}
+    recomputed: dict[tuple[int, int], str | Status] = {}
+
+    def at(partition: int, applied: int, found: View | Status) -> None:
+        recomputed[partition, applied] = found if isinstance(found, Status) else digest_of(_lines(found))
+
+    for partition, some in groupby(sorted(places), key=lambda place: place[0]):
+        visit(export, partition, [applied for _, applied in some], compaction_lag_ms=compaction_lag_ms, at=at)
+    return [[_checked(number, part, recomputed) for number, part in sorted(word.partitions.items())] for word in words]
+
+
+def _checked(number: int, part: Any, recomputed: Mapping[tuple[int, int], str | Status]) -> Checked:
+    if part.digest is None:
+        return Checked(number, part.applied, Status.UNKNOWN, None, why=part.why)
+    found = recomputed[number, part.applied]
+    if isinstance(found, Status):
+        return Checked(number, part.applied, found, part.digest)
+    status = Status.EQUAL if found == part.digest else Status.DIFFERENT
+    return Checked(number, part.applied, status, part.digest, found)
+
+
+def explain(export: ExportFile, checked: Checked, dump: ReplicaDump, *, compaction_lag_ms: int) -> None:
+    """Find by a dump where a replica and the log part; the dump is of a later offset than the digest that differed."""
+    partition = checked.partition
+    part = dump.word.partitions.get(partition)
+    if part is None or part.digest is None:
+        checked.why = "its dump does not know this partition" if part is None or not part.why else part.why
+        return
+    checked.dump_applied = part.applied
+    partitions = len(export.header.end_offsets)
+    told = [one for one in dump.lines if _partition(one, partitions) == partition]
+    found = Difference()
+
+    def at(_: int, applied: int, view: View | Status) -> None:
+        if isinstance(view, Status):
+            checked.why = f"the log does not tell the states at offset {applied} of its dump ({view})"
+            return
+        for expected, said in sides(_lines(view), told):
+            found.number += 1
+            if len(found.keys) < SHOWN_MAX:
+                name = accepted_of(expected or said or b"").key
+                found.keys[name] = (expected, said)
+                key = view.get(name)
+                if key is not None:
+                    found.offsets[name] = key.offset
+
+    visit(export, partition, [part.applied], compaction_lag_ms=compaction_lag_ms, at=at)
+    if checked.why:
+        return
+    checked.differing = found.number
+    if not found.keys:
+        checked.why = f"its dump, of offset {part.applied}, is what the log says: it differed, and does no longer"
+        return
+    parting = Parting({name: said for name, (_, said) in found.keys.items()}, found.offsets)
+    visit(
+        export,
+        partition,
+        [part.applied],
+        compaction_lag_ms=compaction_lag_ms,
+        at=lambda *_: None,
+        observe=parting.observe,
+    )
+    offset, name, how = parting.first()
+    expected, said = found.keys[name]
+    checked.first = {
+        "offset": offset,
+        "key": name,
+        "how": how,
+        "log": _state(expected),
+        "replica": _state(said),
+    }
+
+
+def visit(
+    export: ExportFile,
+    partition: int,
+    places: Sequence[int],
+    *,
+    compaction_lag_ms: int,
+    at: Callable[[int, int, View | Status], None],
+    observe: Callable[[RecordRead, Any], None] | None = None,
+) -> None:
+    """Read a partition once, and stop at offsets on the way.
+
+    Args:
+        places: Offsets, ascending.
+        at: Told the view at each, or why the log has none there.
+    """
+    records: Sequence[RecordRead] = export.partitions.get(partition, ())
+    end = export.header.end_offsets.get(partition, 0)
+    oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
+    reader: PartReader | None = None
+    begun = 0
+    for applied in places:
+        if applied >= end:
+            at(partition, applied, Status.BEYOND)
+            continue
+        until = bisect_right(records, applied, key=lambda record: record.offset)
+        if reader is None:
+            facts = _facts(records[:until], applied + 1, oldest_kept_ms)
+            if facts.tentative:
+                at(partition, applied, Status.INCOMPLETE)
+                continue
+            reader = PartReader(partition, len(export.header.end_offsets), facts, observe)
+        reader.read(records[begun:until])
+        begun = until
+        at(partition, applied, reader.view)
+
+
+def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int) -> Facts:
+    return join_facts(records, oldest_kept_ms=oldest_kept_ms) if has_gaps(records, end) else STRICT
+
+
+def _lines(view: View) -> Iterable[bytes]:
+    """Lines of the digest, by key."""
+    return sorted(line(key) for key in view.existing())  # a quote is below every letter of a key: as by the key
+
+
+def _partition(told: bytes, partitions: int) -> int:
+    parts = parse_key(accepted_of(told).key.encode(errors="replace"))
+    return -1 if parts is None else partition_of(parts.namespace, partitions)
+
+
+def _state(told: bytes | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    found: Accepted = accepted_of(told)
+    return {
+        "version": found.version,
+        "state": found.state,
+        "owner": found.owner,
+        "generation": found.generation,
+        "from": found.from_,
+        "to": found.to,
+        "id": found.id,
+    }
+
+
+def checked_fields(checked: Checked) -> dict[str, Any]:
+    """As the JSON output has it."""
+    return {
+        "partition": checked.partition,
+        "applied": checked.applied,
+        "status": checked.status.value,
+        "digest": checked.digest,
+        "recomputed": checked.recomputed,
+        "why": checked.why,
+        "differing": checked.differing,
+        "dump_applied": checked.dump_applied,
+        "first": checked.first,
+    }
+
+
+def worst(every: Iterable[Checked]) -> Status:
+    """The gravest of what was found; equal where all is equal."""
+    order = (Status.DIFFERENT, Status.BEYOND, Status.INCOMPLETE, Status.UNKNOWN)
+    found = {one.status for one in every}
+    return next((status for status in order if status in found), Status.EQUAL)
+
+
+def different(every: Iterable[Checked]) -> Iterator[Checked]:
+    """Those that differ."""
+    return (one for one in every if one.status is Status.DIFFERENT)

@@ -1,0 +1,73 @@
+"""The audit of a live topic says what the audit of its export says; and what it says of a replica of it."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from statechannel.audit.export_file import read_export
+from statechannel.core.view import View
+from tests.cli.test_live import NAMESPACE, Cluster
+from tests.support.kafka_lanes import Kafka
+from tests.support.replica_server import serving
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+@pytest.fixture
+def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> Iterator[Cluster]:
+    made = Cluster(kafka, topic_prefix, tmp_path, run)
+    try:
+        yield made
+    finally:
+        for process in made.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+
+
+def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster, tmp_path: Path) -> None:
+    cluster("init")
+    process = cluster.start("b1")
+    cluster.wait_alive("b1")
+    cluster("namespace", "create", NAMESPACE, "--bundles", "2")
+    bundle = cluster("lookup", f"{NAMESPACE}/x")["bundle"]
+    cluster("split", bundle, "--parts", "2")
+    child = cluster("lookup", f"{NAMESPACE}/x")["bundle"]
+    cluster("unload", child, "--reason", "for the audit")
+    cluster("lookup", f"{NAMESPACE}/x")
+    assert "names an HTTP endpoint" in cluster.fails("audit", "--verify", code=5)
+    process.kill()
+    process.wait(10)
+
+    export = tmp_path / "log.jsonl"
+    assert cluster._run("export", str(export), *cluster.common).exit_code == 0
+    end = read_export(export).header.end_offsets[0]
+    for asked in (("history", child), ("gaps",), ("rejected",), ("diff", "0", str(end))):
+        live = cluster("audit", *asked)
+        result = cluster._run("audit", *asked, "--file", str(export), "--output", "json")
+        assert result.exit_code == 0, result.stderr
+        assert json.loads(result.stdout) == live, asked
+    history = cluster("audit", "history", child)["history"]
+    told = [(row["relation"], row["state"]) for row in history if row["verdict"] == "accepted"]
+    assert told[0] == ("namespace", "Active")
+    assert ("ancestor", "Deleted") in told
+    unloaded = next(row for row in history if row["relation"] == "own" and row["state"] == "Unassigned")
+    assert unloaded["began"]["reason"] == "for the audit"
+    assert (unloaded["before"]["owner"], unloaded["after"]["owner"]) == ("b1", None)
+    (gap,) = cluster("audit", "gaps")["gaps"]
+    assert (gap["bundle"], gap["cause"], gap["from"], gap["to"]) == (child, "unload", "b1", "b1")
+    assert gap["on_request_ms"] > 0
+
+    view, wrong = View(0, 1), View(0, 1)
+    for record in read_export(export).partitions[0]:
+        view.read(record.offset, record.key, record.value)
+        if record.offset != unloaded["offset"]:
+            wrong.read(record.offset, record.key, record.value)
+    wrong.applied = view.applied
+    with serving({0: view}) as good, serving({0: wrong}) as bad:
+        assert cluster("audit", "--verify", "--replica", good)["replicas"][0]["status"] == "equal"
+        told = cluster("audit", "--verify", "--replica", bad, code=1)["replicas"][0]["partitions"][0]
+        assert (told["first"]["offset"], told["first"]["key"]) == (unloaded["offset"], child)

@@ -1,0 +1,71 @@
+"""`audit --verify` of a file: what replicas say over HTTP, also where they say nothing, or nonsense."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from statechannel.audit.export_file import read_export
+from statechannel.core.view import View
+from tests.support.replica_server import serving
+
+LOG = "logs/junk-1.jsonl"
+
+
+def view_of(path: Path, *, leave_out: int = -1) -> View:
+    view = View(0, 1)
+    for record in read_export(path).partitions[0]:
+        if record.offset == leave_out:
+            view.applied = record.offset
+        else:
+            view.read(record.offset, record.key, record.value)
+    return view
+
+
+def ask(run: Callable[..., Result], *args: str, code: int) -> Any:
+    result = run("audit", "--verify", "--file", LOG, *args, "--output", "json")
+    assert result.exit_code == code, result.stdout + result.stderr
+    return json.loads(result.stdout)
+
+
+def test_equal_and_different_replicas(run: Callable[..., Result], tmp_path: Path) -> None:
+    with serving({0: view_of(tmp_path / LOG)}) as good, serving({0: view_of(tmp_path / LOG, leave_out=47)}) as bad:
+        (told,) = ask(run, "--replica", good, code=0)["replicas"]
+        assert (told["status"], told["partitions"][0]["applied"]) == ("equal", 77)
+        told = ask(run, "--replica", good, "--replica", bad, code=1)["replicas"]
+        assert [one["status"] for one in told] == ["equal", "different"]
+        first = told[1]["partitions"][0]["first"]
+        assert (first["offset"], first["key"]) == (47, "a-1/q/0xefffffff_0xffffffff")
+        assert (first["log"]["state"], first["replica"]["state"]) == ("Deleted", "Splitting")
+        table = run("audit", "--verify", "--file", LOG, "--replica", bad)
+        assert table.exit_code == 1
+        assert (
+            "first difference  offset 47, key a-1/q/0xefffffff_0xffffffff: the log accepts this record" in table.stdout
+        )
+
+
+def test_replicas_that_cannot_be_compared(run: Callable[..., Result], tmp_path: Path, closed_port: int) -> None:
+    view = view_of(tmp_path / LOG)
+    (told,) = ask(run, "--replica", f"http://127.0.0.1:{closed_port}", code=4)["replicas"]
+    assert told["status"] == "unreachable"
+    assert "does not answer" in told["error"]
+    with serving({0: view}, digest=b"<html>") as other:
+        assert "not JSON" in ask(run, "--replica", other, code=4)["replicas"][0]["error"]
+    with serving({0: view, 1: View(1, 2)}) as wider:
+        assert "2 partitions" in ask(run, "--replica", wider, code=4)["replicas"][0]["error"]
+    with serving({0: view_of(tmp_path / LOG, leave_out=47)}, dump=b"") as mute:
+        (told,) = ask(run, "--replica", mute, code=1)["replicas"]
+        assert "no dump to find the difference by" in told["partitions"][0]["why"]
+    view.applied = 1_000
+    with serving({0: view}) as ahead:
+        (told,) = ask(run, "--replica", ahead, code=4)["replicas"]
+        assert told["status"] == told["partitions"][0]["status"] == "beyond"
+
+
+@pytest.mark.parametrize("body", [b"x" * (5 << 20)], ids=["5 MiB"])
+def test_an_answer_without_end_is_not_read_to_its_end(run: Callable[..., Result], tmp_path: Path, body: bytes) -> None:
+    with serving({0: view_of(tmp_path / LOG)}, digest=body) as endless:
+        assert "sends more than" in ask(run, "--replica", endless, code=4)["replicas"][0]["error"]

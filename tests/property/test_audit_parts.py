@@ -1,0 +1,193 @@
+"""History, rejections, differences, and what a compacted log still tells, against the dumb twin."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from statechannel.audit import local
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.difference import Differences
+from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
+from statechannel.core.auditor import audit_part
+from statechannel.core.bundle import parse_key
+from statechannel.core.inputs import RecordRead
+from statechannel.core.survey import has_gaps, join_facts, known_of, story_facts
+from statechannel.core.view import Judgement
+from tests.twin import audit as twin
+from tests.twin import judge, loggen
+from tests.unit.core.against_twin import KNOBS, by_partition, record_of, seeds, words_of
+
+LAG_MS = 3_600_000
+CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in ("honest", "junky", "wild") for seed in seeds(2)]
+
+
+@contextmanager
+def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
+    yield lambda _: None
+
+
+def ask(folder: Path, log: loggen.Log, wants: Wants, as_of: str | None = None) -> AuditResult:
+    path = folder / "log.jsonl"
+    path.write_text(log.export())
+    moment = None if as_of is None else parse_as_of(as_of)
+    return local.answer(AuditQuestion(ExportSource(path), as_of=moment, wants=wants), progress=no_bar)
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_rejections_add_up_to_the_twins(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 70, KNOBS[knobs])
+    found = ask(tmp_path, log, Wants(rejected=True)).rejected
+    expected = twin.audit(log.export(), lag_ms=LAG_MS).audit["rejected"]
+    assert found is not None
+    assert {row["reason"]: row["records"] for row in found["by_reason"]} == expected
+    assert sum(row["records"] for row in found["by_writer"]) == found["records"] == sum(expected.values())
+    assert Counter({row["reason"]: 0 for row in found["groups"]}) + Counter(
+        reason for row in found["groups"] for reason in [row["reason"]] * row["records"]
+    ) == Counter(expected)
+
+
+def states_around(log: loggen.Log, key: str) -> dict[tuple[int, int], tuple[judge.State | None, judge.State | None]]:
+    """The twin's states of a key before and after each record that has its key."""
+    found = {}
+    for number, lines in by_partition(log).items():
+        reader = judge.Judge(number, len(log.end_offsets))
+        for line in lines:
+            own = line.key == key.encode()
+            before = reader.states().get(key) if own else None
+            reader.read(line)
+            if own:
+                found[number, line.offset] = before, reader.states().get(key)
+    return found
+
+
+def as_told(state: judge.State | None) -> tuple[Any, ...] | None:
+    if state is None:
+        return None
+    owner = {"Assigned": state.to, "Releasing": state.source, "Splitting": state.source}.get(state.state)
+    generation = {"Assigned": state.version, "Releasing": state.version - 1, "Splitting": state.version - 1}
+    return state.state, owner, generation.get(state.state), state.to, state.version
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_a_history_has_the_twins_verdicts_and_states(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 170, KNOBS[knobs])
+    keys = [line.key.decode() for line in log.lines if line.key and (p := parse_key(line.key)) and not p.is_namespace]
+    name = Counter(keys).most_common(1)[0][0]
+    wanted = parse_key(name.encode())
+    assert wanted is not None
+    rows = list(ask(tmp_path, log, Wants(history=name)).history or ())
+    expected = []
+    for verdict in twin.audit(log.export(), lag_ms=LAG_MS).verdicts:
+        parts = parse_key(verdict.get("key", "").encode() if verdict.get("key") else b"")
+        if parts is None or parts.namespace != wanted.namespace:
+            continue
+        upper, end = (one.upper + (one.upper == 0xFFFFFFFF) for one in (parts, wanted))
+        if parts.is_namespace or (parts.lower < end and wanted.lower < upper):
+            expected.append((verdict["partition"], verdict["offset"], verdict["verdict"]))
+    assert [(row["partition"], row["offset"], row["verdict"]) for row in rows] == expected
+    around = states_around(log, name)
+    for row in rows:
+        if row["relation"] == "own" and row["verdict"] == "accepted":
+            before, after = around[row["partition"], row["offset"]]
+            assert tuple((row["before"] or {}).values()) == (as_told(before) or ())
+            assert tuple(row["after"].values()) == as_told(after)
+        elif row["verdict"] != "accepted":
+            assert (row["before"], row["after"]) == (None, None)
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_a_difference_is_the_twins(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 270, KNOBS[knobs])
+    random = Random(seed)
+    t1, t2 = sorted(random.sample(range(max(log.end_offsets.values())), 2))
+    sides = [ask(tmp_path, log, Wants(states=True), str(at)).states or () for at in (t1, t2)]
+    rows = list(Differences(len(log.end_offsets)).rows(*sides))
+    before, after = (twin.audit(log.export(), as_of=str(at), lag_ms=LAG_MS).states for at in (t1, t2))
+    expected = {
+        key for key in before.keys() | after.keys() if digest_line(before.get(key)) != digest_line(after.get(key))
+    }
+    assert [row["key"] for row in rows] == sorted(expected)
+    for row in rows:
+        was, now = before.get(row["key"]), after.get(row["key"])
+        live = [state is not None and state.state != "Deleted" for state in (was, now)]
+        assert row["change"] == {(False, True): "came", (True, False): "went"}.get((live[0], live[1]), "changed")
+        for side, state in (("before", was), ("after", now)):
+            told = (
+                None
+                if row[side] is None
+                else [row[side][name] for name in ("state", "owner", "generation", "to", "version")]
+            )
+            assert told == (None if state is None else list(as_told(state) or ()))
+
+
+def digest_line(state: judge.State | None) -> object:
+    return None if state is None else (state.version, state.state, state.source, state.to, state.id)
+
+
+def verdicts_of(records: list[RecordRead], partition: int, partitions: int, facts: Any = None) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        found[record.offset] = words_of(judgement)
+
+    audit_part(partition, partitions, records, *((facts,) if facts else ()), observe=observe)
+    return found
+
+
+def test_a_compacted_log_tells_from_its_first_sure_heartbeat_on_what_the_whole_log_tells() -> None:
+    """Also from where on it does: earlier than a joining broker would judge, which takes the newest heartbeat."""
+    from statechannel.core.survey import STRICT  # noqa: PLC0415
+
+    earlier = told = 0
+    for seed in seeds(20):
+        knobs = replace(KNOBS["honest"] if seed % 2 else KNOBS["junky"], steps=200, beat=6.0, pay=6.0)
+        log = loggen.generate(seed + 500, knobs)
+        whole, left = by_partition(log), by_partition(log.compacted(seed, knobs))
+        oldest_kept_ms = log.exported_at_ms - LAG_MS
+        for number, lines in left.items():
+            records = [record_of(line) for line in lines]
+            if not has_gaps(records, log.end_offsets[number]):
+                continue
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+            known = known_of(records, oldest_kept_ms=oldest_kept_ms)
+            assert facts.tentative == (known is None)
+            if known is None:
+                continue
+            story = story_facts(facts, known)
+            assert story.lenient_to <= facts.lenient_to
+            partitions = len(log.end_offsets)
+            full = verdicts_of([record_of(line) for line in whole[number]], number, partitions, STRICT)
+            found = verdicts_of(records, number, partitions, story)
+            assert found == {offset: words for offset, words in full.items() if offset > story.lenient_to}
+            earlier += story.lenient_to < facts.lenient_to
+            told += 1
+    assert told > 3
+    assert earlier > 1
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_a_moment_before_that_is_incomplete_and_names_no_owner(seed: int, tmp_path: Path) -> None:
+    knobs = replace(KNOBS["honest"], steps=250, beat=6.0, pay=6.0, partitions=1)
+    log = loggen.generate(seed + 900, knobs).compacted(seed, knobs)
+    whole = ask(tmp_path, log, Wants(owned=True))
+    if not whole.complete:
+        return
+    known = whole.complete["complete_from"]["0"]
+    for at in {0, known["offset"] // 2, known["offset"] - 1, known["offset"], log.end_offsets[0] - 1} if known else ():
+        result = ask(tmp_path, log, Wants(owned=True), str(at))
+        gapped = bool(result.complete)
+        assert bool(result.complete.get("incomplete")) == ("tentative" in result.answer)
+        if at >= known["offset"]:
+            assert not result.complete.get("incomplete"), (at, known)
+        elif gapped and result.complete.get("incomplete"):
+            assert result.complete["complete_from"] == {"0": known}
+    assert json.dumps(whole.complete)

@@ -1,0 +1,195 @@
+"""A replica that holds what the log says is found equal; where it does not, the record is named at which they part."""
+
+import json
+from pathlib import Path
+
+import orjson
+import pytest
+
+from statechannel.audit.export_file import ExportFile, read_export, write_export
+from statechannel.audit.export_line import ExportHeader
+from statechannel.audit.replica_word import ReplicaDump, ReplicaWordError, parse_dump, parse_word
+from statechannel.audit.verify import Checked, Status, check_words, explain
+from statechannel.core import codec
+from statechannel.core.record import Record
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import View
+from statechannel.runtime.replica_digest import dump_lines
+from tests.support.replica_server import copy_of
+from tests.twin import loggen
+from tests.twin.wire import Line
+from tests.unit.audit.test_story import BUNDLE, Log
+from tests.unit.core.against_twin import KNOBS, by_partition, read
+
+LAG_MS = 3_600_000
+
+
+def dump_of(views: dict[int, View], *, unknown: frozenset[int] = frozenset()) -> ReplicaDump:
+    return parse_dump(line.encode() for line in dump_lines(copy_of(views, unknown)))
+
+
+@pytest.fixture
+def log() -> loggen.Log:
+    return loggen.generate(3, KNOBS["honest"])
+
+
+def export_of(log: loggen.Log, folder: Path) -> ExportFile:
+    path = folder / "log.jsonl"
+    path.write_text(log.export())
+    return read_export(path)
+
+
+def views_of(log: loggen.Log, *, leave_out: tuple[int, int] | None = None, up_to: int = 10**9) -> dict[int, View]:
+    views = {}
+    for number, lines in by_partition(log).items():
+        view = views[number] = View(number, len(log.end_offsets))
+        for line in lines:
+            if line.offset > up_to:
+                break
+            if (number, line.offset) == leave_out:
+                view.applied = line.offset
+                continue
+            read(view, line)
+    return views
+
+
+def checked(export: ExportFile, dump: ReplicaDump) -> list[Checked]:
+    (found,) = check_words(export, [dump.word], compaction_lag_ms=LAG_MS)
+    return found
+
+
+@pytest.mark.parametrize("up_to", [0, 5, 10**9])
+def test_a_replica_of_the_same_log_is_equal_at_its_own_offsets(log: loggen.Log, tmp_path: Path, up_to: int) -> None:
+    export = export_of(log, tmp_path)
+    found = checked(export, dump_of(views_of(log, up_to=up_to)))
+    assert {one.status for one in found} == {Status.EQUAL}
+    assert all(one.recomputed == one.digest for one in found)
+
+
+def id_of(line: Line) -> object:
+    try:
+        return json.loads(line.value or b"").get("id")
+    except (ValueError, AttributeError):
+        return None
+
+
+def accepted_offsets(log: loggen.Log) -> list[tuple[int, int]]:
+    found = []
+    for number, lines in by_partition(log).items():
+        view = View(number, len(log.end_offsets))
+        found += [(number, line.offset) for line in lines if read(view, line).verdict is Verdict.ACCEPTED]
+    return found
+
+
+def test_a_record_that_a_replica_did_not_take_in_is_named(log: loggen.Log, tmp_path: Path) -> None:
+    export = export_of(log, tmp_path)
+    differing = 0
+    ids = {(number, line.offset): id_of(line) for number, lines in by_partition(log).items() for line in lines}
+    for number, offset in accepted_offsets(log):
+        dump = dump_of(views_of(log, leave_out=(number, offset)))
+        found = checked(export, dump)[number]
+        again = [line.offset for line in by_partition(log)[number] if id_of(line) == ids[number, offset]]
+        if found.status is Status.EQUAL or len(again) > 1:
+            continue  # what came later does not build on it; or it came once more, and was taken in then
+        explain(export, found, dump, compaction_lag_ms=LAG_MS)
+        assert found.first is not None
+        assert found.first["offset"] == offset
+        assert found.differing
+        differing += found.first["how"] == "the log accepts this record, the replica has not taken it in"
+    assert differing > 10
+
+
+def test_who_let_the_loser_of_a_race_win_has_missed_the_winner(log: loggen.Log, tmp_path: Path) -> None:
+    views = views_of(log)
+    number, rejected = next(
+        (number, (line, judged))
+        for number, lines in by_partition(log).items()
+        for view in [View(number, len(log.end_offsets))]
+        for line in lines
+        if (judged := read(view, line)).verdict is Verdict.STALE_VERSION and judged.record is not None and judged.key
+    )
+    line, judged = rejected
+    record, key = judged.record, judged.key
+    assert record is not None
+    assert key is not None
+    held = views[number].get(key.name)
+    assert held is not None
+    views[number].accept(record, held, line.offset, derive=False)
+    export, dump = export_of(log, tmp_path), dump_of(views)
+    found = checked(export, dump)[number]
+    assert found.status is Status.DIFFERENT
+    explain(export, found, dump, compaction_lag_ms=LAG_MS)
+    assert found.first is not None
+    assert found.first["key"] == key.name
+    assert found.first["offset"] < line.offset
+    assert found.first["how"] == "the log accepts this record, the replica has not taken it in"
+
+
+def test_a_record_that_only_the_replica_accepts_is_named(tmp_path: Path) -> None:
+    log = Log()
+    log.assigned()
+    log.write(BUNDLE, "Splitting", **{"from": "b2"}, by="b2")
+    records, view, wrong = log.records, View(0, 1), View(0, 1)
+    for record in records:
+        view.read(*record[2:3], *record[4:])
+    for record in records[:3]:
+        wrong.read(*record[2:3], *record[4:])
+    rejected = codec.decode(records[3].value or b"", namespace=False)
+    key = wrong.get(BUNDLE)
+    assert isinstance(rejected, Record)
+    assert key is not None
+    wrong.accept(rejected, key, 3)
+    wrong.applied = 3
+    path = tmp_path / "log.jsonl"
+    write_export(path, ExportHeader("t", {0: 4}, 10**12), records, now_ms=lambda: 10**12)
+    export, dump = read_export(path), dump_of({0: wrong})
+    (found,) = checked(export, dump)
+    explain(export, found, dump, compaction_lag_ms=LAG_MS)
+    assert found.first is not None
+    assert (found.first["offset"], found.first["key"]) == (3, BUNDLE)
+    assert found.first["how"] == "the replica has accepted this record, the log rejects it"
+
+
+def test_what_cannot_be_compared_is_neither_equal_nor_different(log: loggen.Log, tmp_path: Path) -> None:
+    export, views = export_of(log, tmp_path), views_of(log)
+    found = checked(export, dump_of(views, unknown=frozenset({0})))
+    assert found[0].status is Status.UNKNOWN
+    for view in views.values():
+        view.applied += 1_000
+    assert {one.status for one in checked(export, dump_of(views))} == {Status.BEYOND}
+
+
+def test_a_compacted_log_tells_the_present_and_not_the_past(tmp_path: Path) -> None:
+    log = loggen.generate(3, KNOBS["honest"])
+    export = export_of(log.compacted(3, KNOBS["honest"]), tmp_path)
+    statuses = {
+        up_to: {one.status for one in checked(export, dump_of(views_of(log, up_to=up_to)))} for up_to in (9, 10**9)
+    }
+    assert Status.DIFFERENT not in statuses[9] | statuses[10**9]
+    assert Status.INCOMPLETE in statuses[9]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"replica": 2}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"1": {"applied": 1, "digest": "x"}}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": {"applied": true, "digest": "x"}}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": {"applied": 1, "digest": 5}}}',
+    ],
+)
+def test_what_is_no_word_of_a_replica_is_refused(body: bytes) -> None:
+    with pytest.raises(ReplicaWordError, match="the answer is"):
+        parse_word(body)
+
+
+@pytest.mark.parametrize("line", [b'["t/n", 1, "Act', b"{}\n", b"[1,2,3,4,5,6]\n"])
+def test_a_dump_that_is_cut_short_is_refused(line: bytes) -> None:
+    part = {"applied": 1, "digest": "x", "why": ""}
+    word = orjson.dumps({"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": part}})
+    with pytest.raises(ReplicaWordError, match="a line of the dump"):
+        parse_dump([word + b"\n", line])
