@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev demo test check supply-chain fix docs simulate faults bench lock clean
+.PHONY: help setup dev browser demo test check supply-chain fix docs simulate faults bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,18 @@ demo: setup ## Start Kafka and three brokers, move and split bundles, lose a bro
 
 test: check ## Checks, then every test (ends with pytest's summary line)
 	@$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
+
+# Only on request, and in .ci/run: it installs a package of the system, 64 MB.
+browser: ## Install a Chromium for the tests of the audit's report, where this may be done (root, apt)
+	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do \
+		if command -v $$name >/dev/null; then echo "browser: $$name is there"; exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "browser: none found; install Chromium, or name one by STATECHANNEL_BROWSER" >&2; exit 1; \
+	fi; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	timeout 60 apt-get update -qq && timeout 240 apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null && \
+	command -v chromium-headless-shell
 
 check: dev ## Style, types, layers and pins: the fast part of `make test`
 	@$(BIN)/ruff format --check .

@@ -83,10 +83,12 @@ class _Overview:
         """Take in a record that a joining reader holds for its key."""
         self.gaps.finder.taken(record)
 
-    def joined(self, view: View) -> None:
+    def joined(self, view: View, *, sure: bool) -> None:
         """A joining reader has come to its view."""
+        self.gaps.finder.joined(view, sure=sure)
+        if not sure:
+            return
         self.tree.joined(view)
-        self.gaps.finder.joined(view)
         self._area(view.partition).joined(view)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:

@@ -119,8 +119,10 @@ class Lanes:
     def taken(self, record: RecordRead) -> None:
         """A joining reader holds this record; its view says what comes of it."""
 
-    def joined(self, view: View) -> None:
+    def joined(self, view: View, *, sure: bool) -> None:
         """A joining reader has come to its view: nothing before it is known."""
+        if not sure:
+            return
         for key in view.existing():
             lane = self.lanes.get(key.name)
             if lane is not None:

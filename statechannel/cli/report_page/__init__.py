@@ -60,7 +60,7 @@ def render(report: Mapping[str, Any], made: Made) -> str:
         .render(
             report=report,
             answer=report["answer"],
-        verdicts=report["verdicts"],
+            verdicts=report["verdicts"],
             data=data,
             script=script,
             style=style,

@@ -49,9 +49,14 @@ def test_the_figures_are_those_of_the_audit(path):
     report, audit = of(path), audited(path, gaps=True, rejected=True)
     assert report["answer"] == audit.answer
     assert report["complete"] == audit.complete
-    assert [one["offset"] for one in report["rejected"]["newest"]] == [one["offset"] for one in audit.rejected["newest"]]
+    assert [one["offset"] for one in report["rejected"]["newest"]] == [
+        one["offset"] for one in audit.rejected["newest"]
+    ]
     assert report["rejected"]["all"] == audit.rejected["records"]
-    assert (report["gaps"]["all"], report["gaps"]["open"]) == (len(audit.gaps), sum(g["length_ms"] is None for g in audit.gaps))
+    assert (report["gaps"]["all"], report["gaps"]["open"]) == (
+        len(audit.gaps),
+        sum(g["length_ms"] is None for g in audit.gaps),
+    )
     assert [(g["bundle"], g["start_offset"]) for g in report["gaps"]["rows"]] == [
         (g["bundle"], g["start_offset"]) for g in audit.gaps
     ]
@@ -62,7 +67,7 @@ def test_the_figures_are_those_of_the_audit(path):
 
 def test_the_area_is_what_each_broker_owned_times_how_long(tmp_path):
     log = LogMaker()
-    left, right = log.namespace("a/b", 2)
+    left = log.namespace("a/b", 2)[0]
     log.move(left, "Assigning", after_ms=0, to="b1")
     log.move(left, "Assigned", "b1", 100, to="b1")
     log.transfer(left, "b2", gap_ms=40)  # b1 owns it until it lets go: 5 ms, and 20 ms Releasing
@@ -88,7 +93,9 @@ def test_a_timeline_holds_every_record_with_what_it_led_to(log):
 
 def test_a_split_goes_on_in_its_children(log):
     lanes = lanes_of(of(log))
-    parent = next(lane for lane in lanes.values() if lane["lower"] is not None and lane["marks"][-1]["state"] == "Deleted")
+    parent = next(
+        lane for lane in lanes.values() if lane["lower"] is not None and lane["marks"][-1]["state"] == "Deleted"
+    )
     children = [
         lane
         for lane in lanes.values()
@@ -136,7 +143,9 @@ def test_a_long_log_stays_within_its_limits(tmp_path, points):
 
 def test_who_is_asked_for_has_a_timeline_with_what_it_came_from(log):
     whole = lanes_of(of(log))
-    narrow = max((lane for lane in whole.values() if lane["lower"] is not None), key=lambda lane: lane["lower"] - lane["upper"])
+    narrow = max(
+        (lane for lane in whole.values() if lane["lower"] is not None), key=lambda lane: lane["lower"] - lane["upper"]
+    )
     lanes = lanes_of(of(log, wanted=[narrow["name"]]))
     assert {narrow["name"], narrow["namespace"]} <= lanes.keys()
     for lane in lanes.values():
