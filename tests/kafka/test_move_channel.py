@@ -142,7 +142,7 @@ async def moved(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Path:
         refused = await asyncio.to_thread(
             command, "import", str(file), *place(kafka.bootstrap_servers, topic_prefix), code=ExitCode.REJECTED
         )
-        assert "brokers are alive on this channel: b1, b2, b3" in refused["error"]
+        assert "brokers are alive on this channel" in refused["error"]
     return file
 
 
@@ -220,6 +220,10 @@ async def test_an_owner_that_never_comes_is_repaired(other_kafka: str, topic_pre
 # --- killed ---------------------------------------------------------------------------------------------------------
 
 
+WIDTH = 120
+"""Bundles of each namespace."""
+
+
 def large_export(file: Path) -> ImportPlan:
     """An export of many bundles, written without a Kafka."""
     made = tuple(
@@ -227,8 +231,8 @@ def large_export(file: Path) -> ImportPlan:
             f"big/n{number}",
             0,
             5 + number,
-            tuple(namespace_bounds(300)),
-            tuple(BROKERS[index % 3] for index in range(300)),
+            tuple(namespace_bounds(WIDTH)),
+            tuple(BROKERS[index % 3] for index in range(WIDTH)),
             deleted=False,
         )
         for number in range(6)
@@ -257,15 +261,16 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
 ) -> None:
     file = tmp_path / "large.jsonl"
     plan = large_export(file)
-    here = [*place(other_kafka, topic_prefix), "--set", "limits.pending_max=8"]
+    here = place(other_kafka, topic_prefix)
+    slowly = ["--set", "limits.pending_max=1"]
     command("init", "--partitions", "2", *here)
     homes = {partition_of(one.name, 2) for one in plan.namespaces}
     assert homes == {0, 1}
     # Behind its first mark, in the first partition's records, and in those of the second.
-    steps: list[tuple[int, int]] = [(0, 1), (0, 60), (0, 400), (1, 30)]
+    steps = [(0, 1), (0, WIDTH // 2), (0, 2 * WIDTH), (1, 20)]
     for partition, offset in steps:
         process = subprocess.Popen(
-            [*COMMAND, "import", str(file), *here], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*COMMAND, "import", str(file), *here, *slowly], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         try:
             wait_for(
@@ -285,7 +290,7 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
     keys = {key.name: key for key in views.existing()}
     for one in plan.namespaces:
         assert keys.pop(one.name).version == one.version
-        for bundle, owner in zip(names(one.name, 300), one.owners, strict=True):
+        for bundle, owner in zip(names(one.name, WIDTH), one.owners, strict=True):
             key = keys.pop(bundle)
             assert (key.state, key.version, key.to) == (State.ASSIGNING, one.version + 1, owner)
     assert keys == {}
@@ -316,7 +321,7 @@ def test_what_is_not_empty_is_refused_and_what_only_had_brokers_is_not(
     put(b"!closing/a/b", b"{}")
     put(IMPORT_KEY, b"junk")
     only = ("--namespace", "big/n3")
-    assert command("import", str(file), *here, *only, "--dry-run")["records"] == 301
+    assert command("import", str(file), *here, *only, "--dry-run")["records"] == 1 + WIDTH
     begun = b'{"import": "import-0000", "state": "begun"}'
     put(IMPORT_KEY, begun)
     other = command("import", str(file), *here, *only, code=ExitCode.REJECTED)
