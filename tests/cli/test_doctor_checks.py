@@ -162,13 +162,19 @@ ILL: list[tuple[str, Facts, str, Severity, str]] = [
         Severity.ERROR,
         "retention.ms is 1000",
     ),
-    ("missing", replace(healthy(), found={}), "topics", Severity.CRITICAL, "the topic bundle-state does not exist"),
+    (
+        "missing",
+        replace(healthy(), found={}),
+        "topics",
+        Severity.CRITICAL,
+        "topics that do not exist: bundle-state, bundle-state-registry",
+    ),
     (
         "an optional one is missing",
         replace(healthy(), wanted=[WantedTopic("x", healthy().wanted[0].policy, "balancer", optional=True)]),
         "topics",
         Severity.INFO,
-        "there is no topic x (balancer)",
+        "nothing has needed yet: x (balancer)",
     ),
     (
         "offline",

@@ -87,7 +87,7 @@ def test_a_cluster_that_falls_ill(
     cluster.place[cluster.place.index("--channel") + 1] = "nobody-made-this"
     none = doctor(cluster, "--timeout", "60", code=32)
     assert (bad(none, "critical"), bad(none, "error")) == ({"topics"}, set()), "a topic that is missing is told once"
-    assert [one["severity"] for one in none["topics"]] == ["critical"] * 4 + ["info"] * 4
+    assert [one["severity"] for one in none["topics"]] == ["critical", "info"]
     assert {one["checked"] for check in ("brokers", "policies", "log") for one in none[check]} == {False}
     cluster.place = place
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from statechannel.cli.doctor.facts import Facts, WantedTopic
 from statechannel.cli.doctor.findings import Check, Finding, Severity
@@ -31,10 +31,11 @@ WHY: dict[str, str] = {
 def settings(facts: Facts) -> Iterator[Finding]:
     """Each topic's settings beside what they have to be."""
     well = 0
+    missing = [one for one in facts.wanted if one.name not in facts.found]
+    yield from _missing(missing)
     for wanted in facts.wanted:
         info = facts.found.get(wanted.name)
         if info is None:
-            yield _missing(wanted)
             continue
         differences = differences_of(info, wanted.policy, facts.address or "HOST:PORT")
         well += not differences
@@ -44,15 +45,18 @@ def settings(facts: Facts) -> Iterator[Finding]:
         yield Finding(Severity.OK, f"{well} of {len(facts.wanted)} topics are as they have to be")
 
 
-def _missing(wanted: WantedTopic) -> Finding:
-    if wanted.optional:
-        return Finding(Severity.INFO, f"there is no topic {wanted.name} ({wanted.owner}): nothing has needed it yet")
-    return Finding(
-        Severity.CRITICAL,
-        f"the topic {wanted.name} does not exist",
-        "Brokers do not start without it, and those that run stop.",
-        "`statechannel init`; if it was deleted, restore it from an export first.",
-    )
+def _missing(missing: Sequence[WantedTopic]) -> Iterator[Finding]:
+    needed = [one.name for one in missing if not one.optional]
+    if needed:
+        yield Finding(
+            Severity.CRITICAL,
+            f"topics that do not exist: {', '.join(needed)}",
+            "Brokers do not start without them, and those that run stop.",
+            "Check --channel; `statechannel init` makes them. If they were deleted, restore the channel from an export.",
+        )
+    optional = [f"{one.name} ({one.owner})" for one in missing if one.optional]
+    if optional:
+        yield Finding(Severity.INFO, f"topics that nothing has needed yet: {', '.join(optional)}")
 
 
 def _different(wanted: WantedTopic, found: Difference) -> Finding:
