@@ -28,7 +28,11 @@ CLOSING_PREFIX = b"!closing/"
 ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
 _REFERENCE = re.compile(r"[A-Za-z0-9-]{1,64}(?:/0x[0-9a-f]{8}_0x[0-9a-f]{8})?", re.ASCII).fullmatch
 _BROKER = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII).fullmatch
-_FORMAT_NAME, _ESCAPE = b'"format"', b"\\u"
+_NEWER = re.compile(
+    rb'"(?:f|\\u0066)(?:o|\\u006[fF])(?:r|\\u0072)(?:m|\\u006[dD])(?:a|\\u0061)(?:t|\\u0074)"'
+    rb"[ \t\n\r]*:[ \t\n\r]*(?:[2-9]|1[0-9])"
+).search
+"""The name `format`, in letters or escapes, and a number above 1: not a proof, but nothing newer is without it."""
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL).sub
 BRACE, SQUARE = b"{["
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -98,8 +102,8 @@ def _is_deep(value: bytes) -> bool:
 
 def _refused(value: bytes, why: str) -> NewerFormat | Undecodable:
     # The parser refuses deep nesting; a newer format counts all the same.
-    # Without the name, in letters or in escapes, there is no `format` to be found, however long one looks.
-    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and (_FORMAT_NAME in value or _ESCAPE in value):
+    # Where nothing looks like a newer format there is none to be found, however long one looks: most of a second.
+    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _NEWER(value) is not None:
         try:
             verdict = _unknown_format(deep_json.top_level_format(value))
         except deep_json.NotJsonError as error:

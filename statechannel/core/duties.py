@@ -134,7 +134,7 @@ class Duties:
                 break
             self._on_duty("debts", replica.partition, "this broker leads" if leading else "nobody else pays them")
         if room == 0 and joining and engine.proposals.room > config.pending_max // 2:
-            engine.wake_at_s = min(engine.wake_at_s, now_s + URGENT_GAP_S)  # joins wait for the last of them
+            engine.wake_soon(self.tick, URGENT_GAP_S)  # joins wait for the last of them
 
     def _lies_in(self, replica: Replica, key: KeyState) -> bool:
         return partition_of(key.namespace, self._engine.config.partitions) == replica.partition

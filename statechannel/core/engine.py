@@ -59,20 +59,19 @@ from statechannel.core.proposals import Proposals
 from statechannel.core.reactions import Reactions
 from statechannel.core.record import Kind
 from statechannel.core.repair import Repair
-from statechannel.core.replica import Phase, Replica
+from statechannel.core.replica import Phase, Replica, replicas_of
 from statechannel.core.shutdown import Departure
 from statechannel.core.status import refusal_of, status_of
 from statechannel.core.telling import tell_verdict
 from statechannel.core.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from statechannel.core.record import Record
     from statechannel.core.view import Judgement
 
-TICK_INTERVAL_S = 0.2
-WORK_GAP_S = 0.01
+TICK_INTERVAL_S, WORK_GAP_S = 0.2, 0.01
 
 
 class Engine:
@@ -93,26 +92,16 @@ class Engine:
         self.placement: Placement = placement or FewestBundles()
         self.writer = Writer(identity.broker, identity.incarnation)
         self.now = Now(0.0, 0)
-        self.wake_at_s = 0.0
+        self.wake_at_s = self._tick_at_s = 0.0
         self.stopped: StopEngine | None = None
         self.counts: Counter[Verdict] = Counter()
         self.ready_since_s = 0.0
         self.tells_all = False
-        self.replicas = [
-            Replica(
-                partition,
-                config.partitions,
-                compaction_lag_s=config.compaction_lag_s,
-                kept_records_max=config.kept_records_max,
-                kept_max_bytes=config.kept_max_bytes,
-                tail_records=config.replay_tail_records,
-            )
-            for partition in range(config.partitions)
-        ]
+        self.replicas = replicas_of(config)
         self._effects: list[Effect] = []
+        self._more: dict[Callable[[], None], None] = {}
         self._tokens = 0
-        self._standing = False
-        self._was_caught_up = False
+        self._standing = self._was_caught_up = False
         self.closing_marks = ClosingMarks(self)
         self.presence = Presence(self)
         self.proposals = Proposals(self)
@@ -167,7 +156,13 @@ class Engine:
                 assert_never(event)
 
     def _tick(self) -> None:
-        self.wake_at_s = self.now.mono_s + TICK_INTERVAL_S
+        more, self._more = self._more, {}
+        if self.now.mono_s < self._tick_at_s:
+            self.wake_at_s = self._tick_at_s
+            for go_on in more:
+                go_on()
+            return
+        self.wake_at_s = self._tick_at_s = self.now.mono_s + TICK_INTERVAL_S
         self.presence.tick()
         self.proposals.tick()
         if self.stopped is not None:
@@ -193,9 +188,10 @@ class Engine:
         """Have an effect done after this step."""
         self._effects.append(effect)
 
-    def wake_soon(self) -> None:
-        """More is to be done than fits into one step: ask for a `Tick` as soon as the loop has looked at everything else."""
-        self.wake_at_s = min(self.wake_at_s, self.now.mono_s + WORK_GAP_S)
+    def wake_soon(self, go_on: Callable[[], None], gap_s: float = WORK_GAP_S) -> None:
+        """More is to be done than fits into one step: call this in a step soon, when the loop has looked at all else."""
+        self._more[go_on] = None
+        self.wake_at_s = min(self.wake_at_s, self.now.mono_s + gap_s)
 
     def emit(self, event: str, **facts: Any) -> None:
         """Tell the world; nothing hangs on it."""
@@ -289,11 +285,6 @@ class Engine:
     def serving(self) -> dict[str, int]:
         """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
-
-    @property
-    def serving_count(self) -> int:
-        """How many these are."""
-        return 0 if self.stopped is not None else self.reactions.serving_count
 
     def refusal(self) -> Rejected | None:
         """Why no operation can be started now."""

@@ -31,7 +31,7 @@ class Lease:
                 engine.reactions.release_all()
         elif self._ran_out and engine.may_write:
             self._ran_out = False
-            engine.emit("lease.resumed", serving=engine.serving_count)
+            engine.emit("lease.resumed", serving=engine.reactions.serving_count)
             for replica in engine.replicas:
                 if engine.judges(replica.partition):
                     engine.reactions.view_replaced(replica.view)

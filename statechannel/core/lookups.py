@@ -258,7 +258,7 @@ class Lookups:
             self._try(waiter)
         if left > len(turn):
             self._again[name] = left - len(turn)
-            self._engine.wake_soon()
+            self._engine.wake_soon(self._more)
         return max(1, len(turn))
 
     def tick(self) -> None:
@@ -266,17 +266,18 @@ class Lookups:
         now_s = self._engine.now.mono_s
         # Lost or slow: another proposal does no harm, only one can be accepted.
         self.assigning.drop_late(now_s, self._engine.config.retry_interval_s)
-        self._time_out(now_s)
-        self._go_on()
-        if self._again:
-            self._engine.wake_soon()
-        self._look_around()
+        self._more()
         for name, brokers in list(self._decliners.items()):
             if all(until_s <= now_s for until_s in brokers.values()):
                 del self._decliners[name]
 
-    def _time_out(self, now_s: float) -> None:
-        late = self._deadlines.due(now_s, TRIES_A_STEP)
+    def _more(self) -> None:
+        self._time_out()
+        self._go_on()
+        self._look_around()
+
+    def _time_out(self) -> None:
+        late = self._deadlines.due(self._engine.now.mono_s, TRIES_A_STEP)
         for token in late:
             waiter = self._by_token.pop(token)
             waiters = self._waiting[waiter.bundle]
@@ -286,28 +287,34 @@ class Lookups:
             detail = f"{waiter.command.name}: {waiter.why}"
             self._engine.complete(token, Undetermined(_word(waiter.why), detail))
         if len(late) == TRIES_A_STEP:
-            self._engine.wake_soon()
+            self._engine.wake_soon(self._more)
 
     def _look_around(self) -> None:
         """Begin what could not be begun; and who waits for what is no more is told so."""
-        begun = len(self.assigning)
+        engine, begun = self._engine, len(self.assigning)
+        may_begin = engine.refusal() is None
         for name in self._next_names():
+            if len(self._again) >= TRIES_A_STEP:
+                break  # a turn later comes round to it
             if not name or name not in self._waiting or name in self.assigning:
                 continue
-            key = self._engine.key(name)
-            if key is None or (key.state is State.UNASSIGNED and self._engine.proposals.room):
+            key = engine.key(name)
+            if key is None or (may_begin and key.state is State.UNASSIGNED and engine.proposals.room):
                 self._note(name)
         self._go_on()
-        if len(self.assigning) > begun and self._engine.proposals.room:
-            self._engine.wake_soon()
+        if len(self.assigning) > begun and engine.proposals.room:
+            engine.wake_soon(self._more)
 
-    def _next_names(self) -> list[str]:
-        names = list(islice(self._turn, LOOKED_AT_A_TICK))
-        if len(names) < LOOKED_AT_A_TICK:
-            self._turn = iter(list(self._waiting))
-            seen = set(names)
-            names += [name for name in islice(self._turn, LOOKED_AT_A_TICK - len(names)) if name not in seen]
-        return names
+    def _next_names(self) -> Iterator[str]:
+        """In turn, and each once at most."""
+        left = min(LOOKED_AT_A_TICK, len(self._waiting))
+        while left > 0:
+            name = next(self._turn, None)
+            if name is None:
+                self._turn = iter(list(self._waiting))
+                name = next(self._turn, "")
+            left -= 1
+            yield name
 
     @property
     def waiting(self) -> int:

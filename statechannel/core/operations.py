@@ -32,6 +32,7 @@ from statechannel.core.deadlines import Deadlines
 from statechannel.core.keys import KeyState
 from statechannel.core.proposals import Result, Status
 from statechannel.core.states import IN_FLIGHT, Action, Flow, State
+from statechannel.core.telling import tell_began, tell_ended
 from statechannel.core.verdict import MEANING
 
 if TYPE_CHECKING:
@@ -111,10 +112,7 @@ class Operations:
             subject = key.namespace if key.flow == Flow.NAMESPACE else name
             operation = Operation(operation_id, key.flow or "", subject, partition, offset)
             remember(self.known, operation_id, operation, self._engine.config.operations_max)
-            if self._engine.judges(partition):
-                self._engine.emit(
-                    "operation.began", operation=operation_id, flow=operation.flow, bundle=subject, offset=offset
-                )
+            tell_began(self._engine, operation)
         operation.changed_offset = offset
         operation.state = record.state
         if operation.flow == Flow.NAMESPACE and not key.is_namespace:
@@ -167,15 +165,7 @@ class Operations:
         if operation is None or operation.status != RUNNING:
             return
         operation.status, operation.result, operation.changed_offset = status, result, offset
-        if self._engine.judges(operation.partition):  # not what a replay comes by
-            self._engine.emit(
-                "operation.ended",
-                operation=operation_id,
-                flow=operation.flow,
-                bundle=operation.name,
-                result=result,
-                offset=offset,
-            )
+        tell_ended(self._engine, operation)
         for token in self._waiters.pop(operation_id, ()):
             del self._waited_for[token]
             self._deadlines.drop(token)
@@ -453,12 +443,12 @@ class Operations:
                 del self._starting[token]
                 detail = "its first record was not read back in time; ask for the operation again later"
                 self._engine.complete(token, Unknown(operation, detail))
-        self._time_out(now_s)
+        self._time_out()
         for deletion in list(self._deletions.values()):
             self._drive(deletion)
 
-    def _time_out(self, now_s: float) -> None:
-        late = self._deadlines.due(now_s, TIMED_OUT_A_STEP)
+    def _time_out(self) -> None:
+        late = self._deadlines.due(self._engine.now.mono_s, TIMED_OUT_A_STEP)
         for token in late:
             operation_id = self._waited_for.pop(token)
             others = self._waiters[operation_id]
@@ -472,7 +462,7 @@ class Operations:
                 outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
             self._engine.complete(token, outcome)
         if len(late) == TIMED_OUT_A_STEP:
-            self._engine.wake_soon()
+            self._engine.wake_soon(self._time_out)
 
 
 def _sayable(reason: str | None) -> str | None:

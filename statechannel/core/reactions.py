@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from statechannel.core.view import View
 
 
+RETRIES_A_TICK = 500
+"""Reactions that one tick takes up again; the others have their turn at the next."""
+
+
 class Due(StrEnum):
     """What a state asks of this broker."""
 
@@ -429,12 +433,16 @@ class Reactions:
     def tick(self) -> None:
         """Deadlines of hooks, and records to be written again."""
         engine = self._engine
+        room = RETRIES_A_TICK
         for name, task in list(self.tasks.items()):
-            if self.tasks.get(name) is not task:
+            if self.tasks.get(name) is not task or not self._is_due(task):
                 continue
             key = engine.key(name)
             if key is None:
                 continue
+            room -= 1
+            if room < 0:
+                return
             if task.hooks and engine.now.mono_s >= task.deadline_s:
                 engine.emit("hook.late", bundle=name, **self._about(name, task))
                 self._hooks_failed(name, task)
@@ -444,6 +452,15 @@ class Reactions:
                 self._advance(name, task)
             elif not task.sent:
                 self._advance(name, task)
+
+    def _is_due(self, task: Task) -> bool:
+        """Whether a tick has something to do about it; asked first, since thousands may be on their way."""
+        now_s = self._engine.now.mono_s
+        if task.hooks and now_s >= task.deadline_s:
+            return True
+        if task.sent:
+            return now_s >= task.retry_at_s + self._engine.config.retry_interval_s
+        return not task.hooks and now_s >= task.retry_at_s
 
     def recheck(self) -> None:
         """Membership or draining changed: what is due may have changed too."""

@@ -129,7 +129,7 @@ class Repair:
         left = self._look_at(iter(portion))
         self._scan = chain(left, scan) if left or len(portion) == LOOKED_AT_A_TICK else None
         if self._scan is not None and not left:
-            self._engine.wake_soon()
+            self._engine.wake_soon(self.tick)
 
     def _look_at(self, keys: Iterator[KeyState]) -> list[KeyState]:
         """Force what is orphaned on; the keys for which there was no room."""

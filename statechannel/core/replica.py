@@ -14,6 +14,7 @@ from statechannel.core.view import Judgement, View
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from statechannel.core.config import EngineConfig
     from statechannel.core.inputs import RecordRead
 
 
@@ -296,3 +297,18 @@ class Replica:
     def _break(self, why: str) -> None:
         self.phase = Phase.BROKEN
         self.why = why
+
+
+def replicas_of(config: EngineConfig) -> list[Replica]:
+    """A reader of each partition, with the bounds of an engine."""
+    return [
+        Replica(
+            partition,
+            config.partitions,
+            compaction_lag_s=config.compaction_lag_s,
+            kept_records_max=config.kept_records_max,
+            kept_max_bytes=config.kept_max_bytes,
+            tail_records=config.replay_tail_records,
+        )
+        for partition in range(config.partitions)
+    ]

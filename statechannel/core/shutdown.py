@@ -48,7 +48,7 @@ class Departure:
         self.begun = True
         self._token = token
         self._deadline_s = engine.now.mono_s + budget_s
-        engine.emit("shutdown.began", serving=engine.serving_count, budget_s=budget_s)
+        engine.emit("shutdown.began", serving=engine.reactions.serving_count, budget_s=budget_s)
         engine.presence.announce_change()
         engine.reactions.recheck()
         self.tick()

@@ -36,7 +36,7 @@ def status_of(engine: Engine) -> dict[str, Any]:
         "term": engine.presence.term,
         "draining": engine.draining,
         "caught_up": engine.caught_up,
-        "serving": engine.serving_count,
+        "serving": engine.reactions.serving_count,
         "lookups_waiting": engine.lookups.waiting,
         "pending": len(engine.proposals),
         "oldest_debt_s": engine.duties.oldest_debt_s(),

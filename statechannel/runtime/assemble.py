@@ -81,6 +81,7 @@ def host_options(settings: Settings) -> HostOptions:
             open_max_bytes=requests.open_max_mib * 2**20,
             remembered=requests.remembered_max,
             repeat_s=requests.repeat_s,
+            review_s=requests.review_s,
             linger_ms=int(requests.linger_s * 1_000),
             reply_max_bytes=requests.reply_max_bytes,
         ),

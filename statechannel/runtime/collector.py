@@ -1,14 +1,20 @@
-"""Keeps the cyclic garbage collector from walking every bundle again and again while a replay makes them.
+"""Keeps the cyclic garbage collector from walking every bundle again and again, while a replay makes them and afterwards.
 
 A replay leaves hundreds of thousands of objects that live for good and no cycles. By its default thresholds the
 collector walks them all every few thousand records: a tenth of the replay, and later a pause in the midst of a hand-over.
+
+A storm leaves as many: 100,000 callers that wait are half a million objects, and a walk over them holds the loop up for
+longer than it may stand. So whatever outlives a long walk is left out of the next ones. It is freed all the same when
+nobody holds it any more; only what then hangs together in a circle stays, until a partition is joined anew.
 """
 
 from __future__ import annotations
 
 import gc
 import threading
+import time
 
+LONG_WALK_S = 0.01
 REPLAY_THRESHOLDS = (50_000, 50, 1_000)
 
 _lock = threading.Lock()
@@ -31,6 +37,7 @@ class ReplayCalm:
             self._running = True
             _replays += 1
             if _replays == 1:
+                gc.unfreeze()  # what a view was that is read anew now may go
                 _before = gc.get_threshold()
                 gc.set_threshold(*REPLAY_THRESHOLDS)
 
@@ -47,3 +54,36 @@ class ReplayCalm:
         if keep:
             gc.collect()
             gc.freeze()
+
+
+class ShortWalks:
+    """After a full collection that took long, what outlived it is left out of the next ones. One for the whole process."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._began_s = 0.0
+
+    def begin(self) -> None:
+        """One more member runs in this process."""
+        with _lock:
+            self._users += 1
+            if self._users == 1:
+                gc.callbacks.append(self._told)
+
+    def end(self) -> None:
+        """One less."""
+        with _lock:
+            self._users -= 1
+            if self._users == 0:
+                gc.callbacks.remove(self._told)
+
+    def _told(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] == _OLDEST:
+            if phase == "start":
+                self._began_s = time.monotonic()
+            elif time.monotonic() - self._began_s > LONG_WALK_S:
+                gc.freeze()
+
+
+_OLDEST = 2
+short_walks = ShortWalks()

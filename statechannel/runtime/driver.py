@@ -96,6 +96,7 @@ class Driver:
         self._given: Sequence[Input] = ()
         self._context = copy_context()  # not that of whoever happens to wake us
         self._running = False
+        self._scheduled = False
         self._taken: deque[Input] = deque()
         self._effects: deque[Effect] = deque()
         self.inbox = Inbox(self._options.inbox_limit, self._wake, self._options.inbox_limit_bytes)
@@ -118,7 +119,7 @@ class Driver:
         self._thread = threading.get_ident()
         self._running = True
         self._context = copy_context()
-        self._loop.call_soon(self._pump, context=self._context)
+        self._wake()
 
     def stop(self) -> None:
         """Step nothing more; blocked readers are let go. In the loop's thread."""
@@ -129,14 +130,15 @@ class Driver:
             self._timer = None
 
     def _wake(self) -> None:
+        """Have a turn soon; one is enough, however many ask for it. In any thread."""
         loop = self._loop
-        if loop is None or not self._running:
+        if loop is None or not self._running or self._scheduled:
             return
+        self._scheduled = True
+        self.stalls.due(loop.time())
         if threading.get_ident() == self._thread:
-            self.stalls.due(loop.time())
             loop.call_soon(self._pump, context=self._context)  # without the detour through the loop's socket
             return
-        self.stalls.due(loop.time())
         try:
             loop.call_soon_threadsafe(self._pump, context=self._context)
         except RuntimeError:  # the embedder closed its loop under us; nobody is left to tell
@@ -144,6 +146,7 @@ class Driver:
 
     def _pump(self) -> None:
         """Step what waits, for one slice of time at most."""
+        self._scheduled = False  # whoever puts something from here on asks for another turn
         if not self._running:
             return
         self.stalls.begin()
@@ -158,9 +161,8 @@ class Driver:
         if not self._alive():
             return
         self.beats += 1
-        if more and self._loop is not None:
-            self.stalls.due(self._loop.time())
-            self._loop.call_soon(self._pump, context=self._context)
+        if more:
+            self._wake()
         else:
             self._set_timer()
 

@@ -38,7 +38,7 @@ from statechannel.core.inputs import (
 from statechannel.core.presence import Mode
 from statechannel.runtime import arguments, request_record
 from statechannel.runtime.changes import WAITING_MAX_BYTES, LiveChanges
-from statechannel.runtime.collector import ReplayCalm
+from statechannel.runtime.collector import ReplayCalm, short_walks
 from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.runtime.handlers import Handlers
@@ -83,7 +83,6 @@ class HostOptions:
         changes_max_bytes: What may wait for one subscriber of the changes.
         observe_s: Time between two updates of the gauges.
         debt_alarm_s: An open debt that is older raises the alarm.
-        review_s: Time between two looks at open requests when nothing was read.
     """
 
     watchdog_s: float = 10.0
@@ -92,7 +91,6 @@ class HostOptions:
     extension_requests_max: int = 100
     changes_max_bytes: int = WAITING_MAX_BYTES
     observe_s: float = 1.0
-    review_s: float = 0.25
     debt_alarm_s: float = 900.0
     driver: DriverOptions = field(default_factory=DriverOptions)
     desk: DeskOptions = field(default_factory=DeskOptions)
@@ -161,8 +159,6 @@ class Host:
         self._tokens = 0
         self._desk_tokens = 0
         self._observed_s = 0.0
-        self._reviewed_s = 0.0
-        self._desk_touched = False
         self._caught_up = asyncio.Event()
         self._closing_beats = 0
         self._calm = ReplayCalm()
@@ -184,6 +180,7 @@ class Host:
         )
         self._log.start(self._driver.inbox, lambda _, why: self.stop(Stopped("part-failed", why)))
         self._calm.begin()
+        short_walks.begin()
         self._driver.start()
         self._watchdog.start()
 
@@ -245,6 +242,7 @@ class Host:
         except Exception:
             _log.exception("closing-failed")
         finally:
+            short_walks.end()
             if stopped.reason == LOG_AWAY:
                 stopped = self._stopping = self._after_all(stopped)
                 _tell(stopped)
@@ -342,6 +340,7 @@ class Host:
             case RestartReading(topic, partition):
                 self._log.restart_reading(topic, partition)
                 if topic is Topic.CHANNEL:
+                    self._calm.begin()
                     self.live.interrupt(partition)
                     self._watch.flights.restart()
             case StandForLeader(stand):
@@ -394,7 +393,6 @@ class Host:
     def _divert_record(self, record: RecordRead) -> bool:
         if record.topic is Topic.REQUESTS:
             self._desk.read(record)
-            self._desk_touched = True
             return True
         if record.topic is Topic.REGISTRY:
             self._desk.heard(record.timestamp_ms)
@@ -408,22 +406,16 @@ class Host:
                 self._desk.reached(item)
             case PartitionBroken(detail=detail):
                 self.stop(Stopped("topic-broken", f"the requests topic: {detail}; create it again with init"))
-        self._desk_touched = True
 
     # --- after each burst -------------------------------------------------------------------------------------------
 
     def _progressed(self) -> None:
         now_s = self._driver.last_progress_s
         engine = self.engine
-        if not self._caught_up.is_set() and engine.caught_up and engine.mode is Mode.NORMAL:
+        if engine.caught_up and engine.mode is Mode.NORMAL:
             self._calm.end()
             self._caught_up.set()
-        whole = now_s - self._reviewed_s >= self.options.review_s
-        if len(self._desk) and (self._desk_touched or whole):
-            self._desk_touched = False
-            if whole:
-                self._reviewed_s = now_s
-            self._desk.review(now_s, whole=whole)
+        self._desk.look(now_s)
         if now_s - self._observed_s >= self.options.observe_s:
             self._observed_s = now_s
             self._observe()

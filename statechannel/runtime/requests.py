@@ -67,6 +67,7 @@ class DeskOptions:
         open_max_bytes: Likewise, by the size of the requests and of the replies that were not read back yet.
         remembered: Ended requests that are remembered, so that a repeated id is not executed again.
         repeat_s: A claim or reply that was not read back is written again after this long.
+        review_s: Time between two looks at all open requests; those that were read of are looked at at once.
         reply_max_bytes: A larger reply is replaced by one that says so.
         linger_ms: A request is forgotten this long after its deadline, replied to or not.
     """
@@ -76,6 +77,7 @@ class DeskOptions:
     remembered: int = 20_000
     repeat_s: float = 2.0
     linger_ms: int = 300_000
+    review_s: float = 0.25
     reply_max_bytes: int = 500_000
 
 
@@ -124,6 +126,7 @@ class RequestDesk:
         self._log_ms = 0
         self._now_s = 0.0
         self._written = 0
+        self._reviewed_s = 0.0
         self.executed = 0
         self.undecodable = 0
         self.refused = 0
@@ -218,6 +221,14 @@ class RequestDesk:
             self._ended.popitem(last=False)
 
     # --- acting -----------------------------------------------------------------------------------------------------
+
+    def look(self, now_s: float) -> None:
+        """After each turn of the loop: `review`, if there is anything to it."""
+        whole = now_s - self._reviewed_s >= self._options.review_s
+        if self._open and (self._touched or self._review_all or whole):
+            if whole:
+                self._reviewed_s = now_s
+            self.review(now_s, whole=whole)
 
     def review(self, now_s: float, *, whole: bool = True) -> None:
         """Do what is due: called after records of the topic, and now and then because owners and leaders change.

@@ -111,7 +111,7 @@ class Watch:
         put("draining", engine.draining)
         put("repair_paused", engine.repair.paused_why is not None)
         put("log_silence_seconds", presence.silence_s)
-        put("bundles_serving", engine.serving_count)
+        put("bundles_serving", engine.reactions.serving_count)
         put("oldest_in_flight_seconds", self.flights.oldest_s(time.monotonic()))
         put("pending_records", len(engine.proposals))
         put("lookups_waiting", engine.lookups.waiting)

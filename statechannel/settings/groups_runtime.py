@@ -75,6 +75,13 @@ class RequestSettings(Group):
     repeat_s: float = setting(
         2.0, "A claim or reply that was not read back is written again after this long: copies do no harm.", gt=0, le=60
     )
+    review_s: float = setting(
+        0.25,
+        "Time between two looks at all open requests, because owners and leaders change; one that was read of just now "
+        "is looked at at once.",
+        gt=0,
+        le=60,
+    )
     linger_s: float = setting(
         300.0, "A request is forgotten this long after its deadline, replied to or not: nobody waits any more.", ge=0
     )

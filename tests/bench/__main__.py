@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import handoff, memory, replay, shedding, spark_lag, spark_replay, storm
+from tests.bench import floods, handoff, memory, replay, shedding, spark_lag, spark_replay, storm
 from tests.bench.measure import ROOT, Figure, machine, save
 
 
@@ -20,7 +20,7 @@ def parse_arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="NAME",
-        help="replay, handoff, memory, storm, shedding, spark-lag; default: all of these. Besides: spark",
+        help="replay, handoff, memory, storm, shedding, floods, spark-lag; default: all of these. Besides: spark",
     )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
     parser.add_argument(
@@ -33,6 +33,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
+    parser.add_argument(
+        "--floods", nargs="+", default=[], metavar="FLOOD", help=f"only these: {', '.join(floods.FLOODS)}"
+    )
+    parser.add_argument("--junk-records", type=int, default=600_000, help="junk of the largest flood of junk")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
     return parser.parse_args()
 
@@ -45,6 +49,7 @@ def main() -> None:
         "memory": memory.run,
         "storm": partial(storm.run, min(given.rounds, 3)),
         "shedding": shedding.run,
+        "floods": partial(floods.run, given.floods, given.junk_records),
         "spark-lag": partial(spark_lag.run, given.transfers),
         "spark": partial(spark_replay.run, given.spark_records),
     }

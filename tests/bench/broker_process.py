@@ -106,7 +106,7 @@ class Broker:
         return bool(self._channel.status()["leading"])
 
 
-async def main(broker: str, bootstrap: str, channel: str) -> None:
+async def main(broker: str, bootstrap: str, channel: str, *, made_with: type[Broker] = Broker) -> None:
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -120,7 +120,7 @@ async def main(broker: str, bootstrap: str, channel: str) -> None:
         listeners={"pulsar": f"pulsar://{broker}:6650"},
         create_topics=True,
     )
-    commands = Broker(opened, stamps)
+    commands = made_with(opened, stamps)
     print(json.dumps(os.getpid()), flush=True)
     lines = asyncio.StreamReader(limit=2**24)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)

@@ -11,13 +11,15 @@ from typing import Any
 
 from tests.bench.measure import ROOT
 
+MODULE = "tests.bench.broker_process"
+
 
 class BrokerProcess:
-    """One process of `tests.bench.broker_process`."""
+    """One process of `tests.bench.broker_process`, or of a module that takes more commands."""
 
-    def __init__(self, broker: str, bootstrap: str, channel: str) -> None:
+    def __init__(self, broker: str, bootstrap: str, channel: str, module: str = MODULE) -> None:
         self.broker = broker
-        command = [sys.executable, "-m", "tests.bench.broker_process", broker, bootstrap, channel]
+        command = [sys.executable, "-m", module, broker, bootstrap, channel]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -51,13 +53,13 @@ class BrokerProcess:
 
 @contextmanager
 def brokers(
-    bootstrap: str, channel: str, names: Sequence[str] = ("b1", "b2", "b3")
+    bootstrap: str, channel: str, names: Sequence[str] = ("b1", "b2", "b3"), module: str = MODULE
 ) -> Iterator[dict[str, BrokerProcess]]:
     """Brokers that have caught up, one after the other; killed at the end of the block."""
     running: dict[str, BrokerProcess] = {}
     try:
         for name in names:
-            running[name] = BrokerProcess(name, bootstrap, channel)
+            running[name] = BrokerProcess(name, bootstrap, channel, module)
             running[name].answer()
         yield running
     finally:

@@ -10,7 +10,7 @@ from statechannel.runtime.supervision import RestartPolicy
 from statechannel.settings import load
 from statechannel.settings.tree import groups
 
-PER_TURN = {"observe_s", "review_s", "driver", "desk"}
+PER_TURN = {"observe_s", "driver", "desk"}
 
 
 def different(one: Any, other: Any) -> set[str]:

@@ -1,0 +1,63 @@
+"""A real broker process under floods: its loop is not held, its memory does not grow with the flood, callers are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.bench import floods
+from tests.bench.floods import Ground, flooded, measured
+from tests.support.kafka_lanes import Kafka
+
+HELD_MAX_MS = 250
+"""Processor time of one turn of the driver: 100 ms are allowed on a machine of its own (`python -m tests.bench floods`)."""
+SLACK_MIB = 25
+
+
+@pytest.fixture(scope="module")
+def ground(kafka: Kafka) -> Iterator[Ground]:
+    with flooded(kafka.bootstrap_servers, "floods") as found:
+        yield found
+
+
+def twice(ground: Ground, flood: floods.Flood, size: int) -> dict[str, object]:
+    """What callers heard the second time, when the flood has left behind whatever it may leave."""
+    first, _ = measured(ground, flood, size)
+    second, told = measured(ground, flood, size)
+    for seen in (first, second):
+        assert seen["burst_cpu_max_ms"] < HELD_MAX_MS
+    assert second["rss_peak_mib"] < first["rss_peak_mib"] + SLACK_MIB
+    return told
+
+
+def test_lookups_of_what_does_not_exist(ground: Ground) -> None:
+    assert twice(ground, floods.unknown_namespaces, 10_000) == {"NotFound": 10_000}
+    assert measured(ground, floods.unknown_bundles, 2_000)[1] == {"NotFound": 2_000}
+
+
+def test_requests_of_the_command_line(ground: Ground) -> None:
+    assert twice(ground, floods.through_the_topic, 1_000) == {"not-found": 1_000}
+
+
+def test_records_of_nearly_a_megabyte(ground: Ground) -> None:
+    twice(ground, floods.large_records, 60)
+
+
+def test_junk_on_many_keys_is_read_and_paid(ground: Ground) -> None:
+    twice(ground, partial(floods.junk, keys_max=2_000), 40_000)
+    assert ground.b1.ask("status")["oldest_debt_s"] == 0
+
+
+def test_a_subscriber_who_never_takes_a_change(ground: Ground) -> None:
+    seen, told = measured(ground, partial(floods.idle_subscriber, limit=500), 1_000)
+    assert seen["burst_cpu_max_ms"] < HELD_MAX_MS
+    assert (told["Owned"], told["changes kept"]) == (500, 500)
+    assert "too slow" in told["then"]
+
+
+def test_many_creations_at_once(ground: Ground) -> None:
+    seen, told = measured(ground, floods.creations, 2_000)
+    assert seen["burst_cpu_max_ms"] < HELD_MAX_MS
+    assert told == {"Started": 2_000}
