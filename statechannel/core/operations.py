@@ -32,6 +32,7 @@ from statechannel.core.deadlines import Deadlines
 from statechannel.core.keys import KeyState
 from statechannel.core.proposals import Result, Status
 from statechannel.core.states import IN_FLIGHT, Action, Flow, State
+from statechannel.core.telling import tell_began, tell_ended
 from statechannel.core.verdict import MEANING
 
 if TYPE_CHECKING:
@@ -111,10 +112,7 @@ class Operations:
             subject = key.namespace if key.flow == Flow.NAMESPACE else name
             operation = Operation(operation_id, key.flow or "", subject, partition, offset)
             remember(self.known, operation_id, operation, self._engine.config.operations_max)
-            if self._engine.judges(partition):
-                self._engine.emit(
-                    "operation.began", operation=operation_id, flow=operation.flow, bundle=subject, offset=offset
-                )
+            tell_began(self._engine, operation)
         operation.changed_offset = offset
         operation.state = record.state
         if operation.flow == Flow.NAMESPACE and not key.is_namespace:
@@ -167,15 +165,7 @@ class Operations:
         if operation is None or operation.status != RUNNING:
             return
         operation.status, operation.result, operation.changed_offset = status, result, offset
-        if self._engine.judges(operation.partition):  # not what a replay comes by
-            self._engine.emit(
-                "operation.ended",
-                operation=operation_id,
-                flow=operation.flow,
-                bundle=operation.name,
-                result=result,
-                offset=offset,
-            )
+        tell_ended(self._engine, operation)
         for token in self._waiters.pop(operation_id, ()):
             del self._waited_for[token]
             self._deadlines.drop(token)

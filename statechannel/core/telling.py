@@ -9,6 +9,7 @@ from statechannel.core.verdict import REJECTIONS
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.inputs import RecordRead
+    from statechannel.core.operations import Operation
     from statechannel.core.view import Judgement
 
 _REJECTED = frozenset(REJECTIONS)
@@ -29,6 +30,31 @@ def tell_verdict(engine: Engine, read: RecordRead, judgement: Judgement) -> None
         engine.emit("record.rejected", read=read, judgement=judgement, winner=winner, concerns=concerns)
     else:
         engine.emit("record.unchanging", read=read, judgement=judgement)
+
+
+def tell_began(engine: Engine, operation: Operation) -> None:
+    """Tell of the first record of an operation; not of what a replay comes by."""
+    if engine.judges(operation.partition):
+        engine.emit(
+            "operation.began",
+            operation=operation.id,
+            flow=operation.flow,
+            bundle=operation.name,
+            offset=operation.offset,
+        )
+
+
+def tell_ended(engine: Engine, operation: Operation) -> None:
+    """Tell how an operation ended; not of what a replay comes by."""
+    if engine.judges(operation.partition):
+        engine.emit(
+            "operation.ended",
+            operation=operation.id,
+            flow=operation.flow,
+            bundle=operation.name,
+            result=operation.result,
+            offset=operation.changed_offset,
+        )
 
 
 def _concerns(me: str, judgement: Judgement) -> bool:

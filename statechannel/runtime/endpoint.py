@@ -6,6 +6,7 @@ A client that is slow, never reads or never asks keeps one of a few threads for 
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -188,8 +189,8 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
-        """A client that went away, or was cut off, is nobody's concern; a bug is."""
-        _log.debug("http-connection-failed", exc_info=True)
+        """A client that went away, or was cut off, is nobody's concern."""
+        _log.debug("http-connection-failed", error=type(sys.exception()).__name__)
 
 
 def _cut(connection: socket.socket) -> None:

@@ -153,7 +153,7 @@ TABLE: tuple[Event, ...] = (
     ),
     Event("closing-failed", _E, (), "Something could not be closed at the end"),
     Event("http-route-failed", _E, (), "A bug: a page of the endpoint could not be made"),
-    Event("http-connection-failed", _D, (), "A client of the endpoint went away, or was cut off"),
+    Event("http-connection-failed", _D, ("error",), "A client of the endpoint went away, or was cut off"),
     Event("events.suppressed", _W, ("suppressed", "count"), "More of one event than may be said in a second"),
     # --- hooks and requests
     Event("hook-raised", _E, ("hook", "bundle"), "With the traceback, for whoever wrote the hook"),
