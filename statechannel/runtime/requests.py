@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _FORGOTTEN_AT_ONCE = 100
-_WRITTEN_AT_ONCE = 500
+_WRITTEN_AT_ONCE = 200
 _BY_LEADER = frozenset({Asked.CREATE_NAMESPACE, Asked.DELETE_NAMESPACE, Asked.RESUME_REPAIR, Asked.LOOKUP})
 
 

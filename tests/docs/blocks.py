@@ -18,6 +18,7 @@ from statechannel.core import states
 from statechannel.core.states import FORCED, MOVES, Need, State, Who
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.sim.planted import PLANTED
+from tests.docs import bounds_table
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
 
@@ -207,6 +208,11 @@ def planted_bugs() -> str:
     return table(("planted bug", "level", "what is wrong then"), body)
 
 
+def bounds() -> str:
+    """What waits or is kept, its bound, and what happens beyond it."""
+    return table(("what waits or is kept", "bound", "beyond it", "what the caller sees"), bounds_table.rows())
+
+
 def example_broker() -> str:
     """The example that the README shows and the tests run."""
     return "```python\n" + (ROOT / "design/examples/broker.py").read_text(encoding="utf-8").strip() + "\n```"
@@ -224,4 +230,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "commands": command_list,
     "example-broker": example_broker,
     "planted-bugs": planted_bugs,
+    "bounds": bounds,
 }

@@ -246,7 +246,7 @@ def test_a_look_at_all_writes_a_bounded_number_at_a_time() -> None:
     for turn in range(3):
         desk.look(10.0 + turn / 100)
         claims.append(len(world.log) - asked)
-    assert claims == [500, 1_000, 1_200]
+    assert claims == [200, 400, 600]
 
 
 # --- the collector --------------------------------------------------------------------------------------------------
