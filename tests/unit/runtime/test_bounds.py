@@ -209,6 +209,8 @@ def test_requests_of_a_flood_are_refused_by_the_leader_and_kept_by_nobody(bound:
     for number in range(10):
         world.ask(f"r{number}", "unload", name=BUNDLE, reason="x" * 40)
     world.turn()
+    assert not replies(world), "nothing is written while it is read"
+    world.desks["b1"].look(5.0)
     kept = len(world.desks["b1"])
     assert 0 < kept < 10
     assert len(world.desks["b2"]) == kept
