@@ -248,8 +248,9 @@ class ClientSettings:
                 "allow.auto.create.topics": False,
                 "queued.max.messages.kbytes": self.tuning.fetch_queue_kib,
             },
-            # The library's defaults pause a second whenever its queue was full for a moment.
-            {"fetch.queue.backoff.ms": 20, "fetch.error.backoff.ms": 100},
+            # The library's defaults pause a second whenever its queue was full for a moment, and fetch 100,000 records of
+            # a flood ahead: heartbeats wait behind them, and a broker that does not read its own goes to safe mode.
+            {"fetch.queue.backoff.ms": 20, "fetch.error.backoff.ms": 100, "queued.min.messages": 20_000},
         )
 
     def election_config(self, group_id: str) -> dict[str, Any]:

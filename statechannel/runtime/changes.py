@@ -190,13 +190,14 @@ def accepted_of(
             yield Change.of(judgement.record, read)
     else:
         return
-    yield from _after_join(list(records()), partition, partitions, max(since, expected), oldest_kept_ms)
+    yield from _after_join(records, partition, partitions, max(since, expected), oldest_kept_ms)
 
 
 def _after_join(
-    records: list[RecordRead], partition: int, partitions: int, since: int, oldest_kept_ms: int
+    records: Callable[[], Iterable[RecordRead]], partition: int, partitions: int, since: int, oldest_kept_ms: int
 ) -> Iterator[Change]:
-    points = clean_points(records, oldest_kept_ms)
+    # Read twice and not kept: the log may be of any length.
+    points = clean_points(records(), oldest_kept_ms)
     clean_to = max((point for point in points if point < since), default=None)
     if clean_to is None:
         later = f" The first position that can be told is {min(points) + 1}." if points else ""
@@ -206,12 +207,19 @@ def _after_join(
         )
     joiner = Joiner(partition, partitions)
     view: View | None = None
-    for read in records:
+    expected = clean_to + 1
+    for read in records():
         if read.offset <= clean_to:
             joiner.read(read.offset, read.key, read.value)
             if joiner.stopped:
                 raise _newer(partition, read.offset, joiner.stopped)
             continue
+        if read.offset != expected:
+            raise ChangesError(
+                f"Offsets {expected} to {read.offset - 1} of partition {partition} were cleaned away while they were read.",
+                hint="Subscribe again.",
+            )
+        expected += 1
         view = view or joiner.view()
         judgement = view.read(read.offset, read.key, read.value)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
@@ -220,25 +228,24 @@ def _after_join(
             yield Change.of(judgement.record, read)
 
 
-def clean_points(records: Sequence[RecordRead], oldest_kept_ms: int) -> list[int]:
+def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int]:
     """Offsets at which a joining reader may begin to judge: vouched for, without gaps after them, and recent enough.
 
     Records that are older than the lag may have hidden others, below the point, from the cleaner (record format, audit).
     """
     floor, expected = 0, 0
+    points: set[int] = set()
     for read in records:
         if read.offset != expected:
             floor = read.offset - 1
         if read.timestamp_ms <= oldest_kept_ms:
             floor = max(floor, read.offset)
         expected = read.offset + 1
-    points: set[int] = set()
-    for read in records:
         if read.key == codec.HEARTBEAT_KEY:
             heartbeat = codec.decode_heartbeat(read.value)
-            if heartbeat is not None and floor <= heartbeat.clean_to < read.offset:
+            if heartbeat is not None and 0 <= heartbeat.clean_to < read.offset:
                 points.add(heartbeat.clean_to)
-    return sorted(points)
+    return sorted(point for point in points if point >= floor)
 
 
 def _newer(partition: int, offset: int, number: int) -> ChangesError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from statechannel.core.bounded import remember
 from statechannel.core.commands import AwaitOperation, Rejected, Started, Unknown
 from statechannel.runtime import outcomes, request_record
 from statechannel.runtime.exits import ChannelStoppedError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _FORGOTTEN_AT_ONCE = 100
-_WRITTEN_AT_ONCE = 500
+_WRITTEN_AT_ONCE = 200
 _BY_LEADER = frozenset({Asked.CREATE_NAMESPACE, Asked.DELETE_NAMESPACE, Asked.RESUME_REPAIR, Asked.LOOKUP})
 
 
@@ -120,6 +121,7 @@ class RequestDesk:
         self._open_bytes = 0
         self._touched: dict[str, None] = {}
         self._review_all = False
+        self._refusals: dict[str, int] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._end_offset: int | None = None
         self._position = 0
@@ -192,11 +194,16 @@ class RequestDesk:
             self._end(found.request.id)
 
     def _refuse(self, request: Request) -> None:
-        """The leader says so, once; nobody keeps the request, so a flood of them fills no memory."""
+        """The leader will say so; of the request only its id is kept, so a flood of them fills no memory."""
         self.refused += 1
-        if self._around.leading and self._read_to_end and request.deadline_ms >= self._log_ms:
-            detail = f"{len(self._open)} requests are open ({self._open_bytes} bytes); try again later"
-            self._append(request.id, self._encoded(request.id, Rejected("busy", detail)))
+        remember(self._refusals, request.id, request.deadline_ms, self._options.remembered)
+
+    def _say_refusals(self) -> None:
+        """Some at a time: the producer's queue does not take ten thousand replies in one turn."""
+        for identifier in list(islice(self._refusals, _WRITTEN_AT_ONCE)):
+            if self._refusals.pop(identifier) >= self._log_ms:
+                detail = f"{len(self._open)} requests are open ({self._open_bytes} bytes); try again later"
+                self._write(identifier, self._encoded(identifier, Rejected("busy", detail)))
 
     @property
     def _read_to_end(self) -> bool:
@@ -214,6 +221,7 @@ class RequestDesk:
     def _end(self, identifier: str) -> None:
         found = self._open.pop(identifier, None)
         self._touched.pop(identifier, None)
+        self._refusals.pop(identifier, None)
         if found is not None:
             self._open_bytes -= found.size_bytes
         self._ended[identifier] = None
@@ -225,6 +233,8 @@ class RequestDesk:
     def look(self, now_s: float) -> None:
         """After each turn of the loop: `review`, if there is anything to it."""
         whole = now_s - self._reviewed_s >= self._options.review_s
+        if self._refusals and self._read_to_end and self._around.leading:
+            self._say_refusals()
         if self._open and (self._touched or self._review_all or whole):
             if whole:
                 self._reviewed_s = now_s

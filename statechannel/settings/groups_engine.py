@@ -210,8 +210,11 @@ class LimitSettings(Group):
         60.0, "How long a command waits for its end unless it says otherwise.", gt=0, le=3_600
     )
     inbox_max: int = setting(
-        100_000, "Inputs that may wait before the engine; a full inbox holds the Kafka reader back.", ge=1_000
+        20_000,
+        "Inputs that may wait before the engine; a full inbox holds the Kafka reader back. Heartbeats wait behind a flood: "
+        "these take well under a second.",
+        ge=1_000,
     )
     inbox_max_mib: int = setting(
-        64, "Likewise by the size of their values: a hundred thousand large records would fill any memory.", ge=1
+        64, "Likewise by the size of their values: twenty thousand large records would fill any memory.", ge=1
     )

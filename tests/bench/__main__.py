@@ -89,6 +89,8 @@ def main() -> None:
     others = [figure for figure in figures if not figure.name.startswith("shedding.")]
     if others:
         show(others)
+    if under_floods := [figure for figure in figures if figure.name.startswith("floods.")]:
+        print(floods.page(under_floods))
     if strategies:
         Console(width=130).print(shedding.table(strategies))
 

@@ -263,3 +263,19 @@ def _measure(ground: Ground, name: str, flood: Flood, size: int) -> Figure:
     return Figure(
         f"floods.{name}.{size}", seen["stall_max_ms"], "ms", aim=f"<= {AIM_MS} ms", load=str(load), notes=notes
     )
+
+
+def page(figures: Sequence[Figure]) -> str:
+    """The table of design/performance.md."""
+    head = ("flood", "size", "s", "turn, CPU max", "loop held p50 / max", "RSS before / peak / after, MiB", "told")
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for figure in figures:
+        seen = figure.notes
+        told = ", ".join(f"{count} {word}" for word, count in seen["told"].items())
+        rss = " / ".join(f"{seen[f'rss_{when}_mib']:.0f}" for when in ("before", "peak", "after"))
+        held = f"{seen['stall_p50_ms']:.1f} / {seen['stall_max_ms']:.0f} ms"
+        name = figure.name.split(".")[1]
+        turn = f"{seen['burst_cpu_max_ms']:.0f} ms"
+        cells = (name, f"{seen['size']:,}", f"{seen['seconds']:.0f}", turn, held, rss, told[:120])
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)

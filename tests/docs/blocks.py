@@ -19,6 +19,7 @@ from statechannel.core.states import FORCED, MOVES, Need, State, Who
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.sim.planted import PLANTED
+from tests.docs import bounds_table
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
@@ -245,6 +246,11 @@ def fault_rules() -> str:
     return table(("rule", "what must hold"), body)
 
 
+def bounds() -> str:
+    """What waits or is kept, its bound, and what happens beyond it."""
+    return table(("what waits or is kept", "bound", "beyond it", "what the caller sees"), bounds_table.rows())
+
+
 def example_broker() -> str:
     """The example that the README shows and the tests run."""
     return "```python\n" + (ROOT / "design/examples/broker.py").read_text(encoding="utf-8").strip() + "\n```"
@@ -269,4 +275,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "alerts": observability.alerts,
     "fault-kinds": fault_kinds,
     "fault-rules": fault_rules,
+    "bounds": bounds,
 }

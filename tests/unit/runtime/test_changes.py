@@ -1,6 +1,8 @@
 """Changes come from accepted records only: whole logs, cleaned logs, slow consumers."""
 
 import asyncio
+import tracemalloc
+from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -130,3 +132,33 @@ def test_the_portions_in_which_the_past_is_read_leave_nothing_out() -> None:
     while portion := _portion(found):
         offsets += [change.offset for change in portion]
     assert offsets == list(range(log_length))
+
+
+def test_a_long_cleaned_log_is_read_and_not_kept() -> None:
+    log = Log()
+    log.flow()
+    size = 0
+
+    def records() -> Iterator[RecordRead]:
+        yield from log.records[1:]
+        for offset in range(len(log.records), 20_000):
+            yield RecordRead(Topic.CHANNEL, 0, offset, 9_000, b"x/y", b"x" * 1_000)
+
+    tracemalloc.start()
+    try:
+        found = list(accepted_of(records, 0, 1, 4, 0))
+        size = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not found
+    assert size < 2_000_000
+
+
+def test_what_is_cleaned_between_two_readings_is_said() -> None:
+    log = Log()
+    log.flow()
+    log.put("x/y", version=1, base=None, state="Active", children=[WHOLE])
+    log.put("x/z", version=1, base=None, state="Active", children=[WHOLE])
+    readings = iter([log.records[1:], log.records[1:], [*log.records[1:5], *log.records[6:]]])
+    with pytest.raises(ChangesError, match=r"Offsets 5 to 5 .* cleaned away while"):
+        list(accepted_of(lambda: next(readings), 0, 1, 4, 0))

@@ -1,0 +1,113 @@
+"""What waits or is kept in a broker, its bound, and what happens beyond it: the table of design/bounds.md."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from statechannel.settings.tree import groups
+
+
+class Bounded(NamedTuple):
+    """One queue, wait or table; `settings` are its bounds, as `group.name`."""
+
+    what: str
+    settings: tuple[str, ...]
+    beyond: str
+    caller: str
+
+
+BOUNDED = (
+    Bounded(
+        "inputs from Kafka that wait for the loop",
+        ("limits.inbox_max", "limits.inbox_max_mib"),
+        "the reader's thread waits, and fetches no more than `kafka.fetch_queue_kib`",
+        "nothing: the lag grows (`status`, `statechannel_lag_records`)",
+    ),
+    Bounded(
+        "commands and lookups that wait for an answer",
+        ("runtime.commands_max",),
+        "refused at once",
+        "`ChannelStoppedError` with the reason `busy`; through the requests topic `rejected busy`",
+    ),
+    Bounded(
+        "lookups that wait for a bundle",
+        ("lookups.waiting_max", "lookups.timeout_s"),
+        "answered at once; after their time too",
+        "`undetermined busy`, `undetermined timed-out`: try again",
+    ),
+    Bounded(
+        "own records on their way",
+        ("limits.pending_max",),
+        "lookups wait for room; operations are refused; reactions try again after `limits.retry_interval_s`",
+        "`rejected busy`, with the name of the setting: try again",
+    ),
+    Bounded(
+        "an append without its read-back",
+        ("limits.unknown_limit_s",),
+        "its end is called unknown",
+        "`unknown`: ask for the operation again later",
+    ),
+    Bounded(
+        "operations whose end is remembered",
+        ("limits.operations_max",),
+        "the oldest is forgotten",
+        "`not-found`; the log still has it (`history`)",
+    ),
+    Bounded(
+        "parts of one split",
+        ("limits.split_parts_max",),
+        "refused; a foreign wish for more is given up",
+        "`rejected bad-split`: split the parts again",
+    ),
+    Bounded(
+        "records that a joining reader keeps aside",
+        ("limits.kept_records_max", "limits.kept_max_mib"),
+        "the join starts over",
+        "lookups say `undetermined joining`; at last `JoinTimeoutError` (`runtime.join_timeout_s`)",
+    ),
+    Bounded(
+        "requests without a reply",
+        ("requests.open_max", "requests.open_max_mib"),
+        "the leader refuses, nobody keeps it",
+        "`rejected busy`: try again later",
+    ),
+    Bounded("requests that have ended", ("requests.remembered_max",), "the oldest id is forgotten", "nothing"),
+    Bounded(
+        "requests that extensions answer at once", ("requests.extension_requests_max",), "refused", "`rejected busy`"
+    ),
+    Bounded(
+        "changes that a subscriber does not take",
+        ("runtime.changes_max_mib",),
+        "beside the number that it asked for (`limit`): its stream ends, the others go on",
+        "`ChangesError` with the offset to go on from",
+    ),
+    Bounded(
+        "debts paid at once",
+        ("leader.debt_batch_max",),
+        "the others at the next tick, 0.2 s later; while a join waits after 50 ms",
+        "a join takes longer (`statechannel_oldest_debt_seconds`)",
+    ),
+    Bounded("repairs at once", ("repair.batch_max",), "the others at the next tick", "lookups of these bundles wait"),
+    Bounded(
+        "hand-overs of a shutdown at once",
+        ("hooks.handover_window", "hooks.shutdown_budget_s"),
+        "the others when one has ended; what is left after the budget is repaired by the leader",
+        "`rejected shutdown-late`",
+    ),
+    Bounded("a hook", ("hooks.deadline_s",), "it counts as failed", "the bundle goes elsewhere, or back"),
+    Bounded("brokers that left or were lost", ("limits.remembered_max",), "the oldest is forgotten", "nothing"),
+)
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """The table's rows, with the defaults of the settings."""
+    found = groups()
+    shown = []
+    for one in BOUNDED:
+        bounds = []
+        for path in one.settings:
+            group, _, name = path.partition(".")
+            default = found[group].model_fields[name].default
+            bounds.append(f"`{path}` = {default:g}" if isinstance(default, float) else f"`{path}` = {default:,}")
+        shown.append((one.what, "<br>".join(bounds), one.beyond, one.caller))
+    return shown
