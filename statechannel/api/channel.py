@@ -423,7 +423,7 @@ class StateChannel:
         wakes, and whoever took its place may serve since long. Costs a dictionary's look-up.
         """
         arguments.text("bundle", bundle)
-        return self._host.engine.serves_at(bundle, time.monotonic())
+        return self._host.engine.lease.serves_at(bundle, time.monotonic())
 
     def digest(self) -> tuple[str, dict[int, int]]:
         """Digest of the accepted states (record format) and the offset applied, by partition, that it stands for.

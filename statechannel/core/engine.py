@@ -286,12 +286,6 @@ class Engine:
         """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
 
-    def serves_at(self, name: str, now_s: float) -> int | None:
-        """Generation by which this process may serve a bundle at this very moment; None if it may not."""
-        if self.stopped is not None or not self.lease.holds(now_s):
-            return None
-        return self.reactions.generation(name)
-
     def refusal(self) -> Rejected | None:
         """Why no operation can be started now."""
         return refusal_of(self)

@@ -45,6 +45,11 @@ class Lease:
         lease_s = self._engine.config.lease_s
         return lease_s is None or self._engine.presence.silence_at_s(now_s) <= lease_s
 
+    def serves_at(self, name: str, now_s: float) -> int | None:
+        """Generation by which this process may serve a bundle at this very moment; None if it may not."""
+        engine = self._engine
+        return engine.reactions.generation(name) if engine.stopped is None and self.holds(now_s) else None
+
     def wait_s(self, key: KeyState, due: Due) -> float:
         """How long whoever is forced in, or takes over, waits before it serves."""
         lease_s = self._engine.config.lease_s

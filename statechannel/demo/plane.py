@@ -101,7 +101,7 @@ class DataPlane:
             room.release()
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
-        number = None
+        number: Any = None
         try:
             request = orjson.loads(line)
             number, asked = request.get("id"), request.get("do")

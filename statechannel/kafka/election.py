@@ -62,6 +62,7 @@ class LeaderElection:
         self._standing = False
         self._elected = False
         self._polled_s = clock()
+        self._looked_s = self._polled_s
         try:
             self._consumer = Consumer(settings.election_config(group_id))
         except (KafkaException, TypeError, ValueError) as error:
@@ -106,11 +107,28 @@ class LeaderElection:
             self._enter_or_leave()
         # Polled also while not standing: that is how the library gets to leave the group.
         message = self._consumer.poll(self._poll_s)
+        self._sit_where_seated()
         error = None if message is None else message.error()
         if error is not None:
             _log.warning("election: %s", describe(error, self._settings.secrets()))
             if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (public code)
                 self._tell(elected=False)
+
+    def _sit_where_seated(self) -> None:
+        """Take a seat that the library holds and has told nothing of.
+
+        Who stands anew in the middle of a rebalance keeps it, for the group and for the library: nothing is new then, so
+        that nobody is told, and the seat would stay empty for as long as this member lives. Looked at once in a while, and
+        no earlier than that after stepping down: what was lost meanwhile is told by then.
+        """
+        now_s = self._clock()
+        if self._elected or not self._standing:
+            self._looked_s = now_s
+        elif now_s - self._looked_s > self._lease_s and now_s - self._polled_s <= self._lease_s:
+            self._looked_s = now_s
+            if self._consumer.assignment():
+                _log.warning("election: seated without being told, taking the seat")
+                self._tell(elected=True)
 
     def _check_lease(self) -> None:
         """Step down if this thread was not running: the group may have a new leader by now."""
@@ -119,6 +137,7 @@ class LeaderElection:
         if self._standing and silent_s > self._lease_s:
             _log.warning("election: not run for %.1f s, standing anew", silent_s)
             self._tell(elected=False)
+            self._looked_s = now_s
             self._leave()  # the next step stands anew
 
     def _enter_or_leave(self) -> None:

@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ RUN_S_MAX = 900.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: no violation; 1: at least one; 2: wrong arguments, or no run could begin; 130: interrupted."""
+    """0: no violation; 1: at least one; 2: wrong arguments, or a run that did not come to its end; 130: interrupted."""
     options = _options(argv)
     folder = Path(options.out or tempfile.mkdtemp(prefix="statechannel-faults-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     if found["violations"]:
         print(f"replay one: make faults ARGS='--runs 1 --seed {found['seeds_with_violations'][0]}'")
         return 1
-    return 2 if len(found["seeds_that_could_not_begin"]) == len(results) else 0
+    return 2 if found["seeds_that_could_not_begin"] else 0
 
 
 def _one(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -66,6 +67,17 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]
     except SetUpError as error:
         told = {"plan": plan.facts(), "violations": {}, "figures": {}, "seconds": 0.0, "not_begun": str(error)}
         print(f"  could not begin: {error}", flush=True)
+    except Exception as error:
+        # The driver's own fault, or a Kafka that did not start again: said, and no reason to end the campaign.
+        (mine / "driver-failed.txt").write_text(traceback.format_exc())
+        told = {
+            "plan": plan.facts(),
+            "violations": {},
+            "figures": {},
+            "seconds": 0.0,
+            "not_begun": f"failed: {error!r}",
+        }
+        print(f"  the driver failed: {error!r}", flush=True)
     (mine / "result.json").write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
     with (folder / "runs.jsonl").open("ab") as out:
         out.write(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE))

@@ -34,6 +34,7 @@ class Node:
     def __init__(self, number: int, server: KafkaServer, links: dict[str, Link]) -> None:
         self.number, self.server, self.links = number, server, links
         self.paused = False
+        self._starting = asyncio.Lock()
 
     @property
     def alive(self) -> bool:
@@ -41,12 +42,15 @@ class Node:
 
     async def start(self) -> None:
         """Start it, and again if that fails: after a full disk the old process may still be on its way out."""
-        for _ in range(STARTS - 1):
-            with contextlib.suppress(EmbeddedKafkaError):
-                await asyncio.to_thread(self.server.start)
-                return
-            await asyncio.sleep(1.0)
-        await asyncio.to_thread(self.server.start)
+        async with self._starting:  # two faults of the same node may heal at once
+            for _ in range(STARTS - 1):
+                if self.alive:
+                    return
+                with contextlib.suppress(EmbeddedKafkaError):
+                    await asyncio.to_thread(self.server.start)
+                    return
+                await asyncio.sleep(1.0)
+            await asyncio.to_thread(self.server.start)
 
     async def stop(self) -> None:
         await asyncio.to_thread(self.server.stop)

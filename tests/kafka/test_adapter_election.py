@@ -178,3 +178,23 @@ def test_a_paused_leader_steps_down_when_it_wakes_and_the_new_one_stays(
         assert stepped_down_s - woken_s < 60
         time.sleep(3.0)
         assert other.inbox.inputs == [LeadershipChanged(True)]
+
+
+@pytest.mark.slow
+def test_a_leader_that_stands_anew_in_the_middle_of_a_rebalance_leaves_no_seat_that_nobody_takes(
+    channel: Channel, request: pytest.FixtureRequest
+) -> None:
+    """The group waits for a member that is paused, and meanwhile the one that sat steps down and wants to sit again."""
+    skew_s = [0.0]
+    sitting = Member(channel, clock=lambda: time.monotonic() + skew_s[0])
+    with closing(sitting):
+        sitting.wait(elected=True)
+        paused: subprocess.Popen[str] = request.getfixturevalue("process")
+        time.sleep(3.0)  # it is a member
+        os.kill(paused.pid, signal.SIGSTOP)
+        newcomer = Member(channel)
+        with closing(newcomer):
+            time.sleep(2.5)  # the group waits for the paused one, until its session ends
+            skew_s[0] += SESSION_MS / 2_000 + 0.5
+            sitting.wait(elected=False)
+            wait_one([sitting, newcomer])

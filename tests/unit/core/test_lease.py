@@ -23,13 +23,13 @@ def serving(**config) -> tuple[LoneEngine, int]:
 
 def test_who_serves_may_serve_at_that_generation():
     lone, generation = serving(lease_s=2.5)
-    assert lone.engine.serves_at(NAME, lone._now_s) == generation
-    assert lone.engine.serves_at("t/n/0x00000000_0x80000000", lone._now_s) is None
+    assert lone.engine.lease.serves_at(NAME, lone._now_s) == generation
+    assert lone.engine.lease.serves_at("t/n/0x00000000_0x80000000", lone._now_s) is None
 
 
 @pytest.mark.parametrize(("lease_s", "later_s", "may"), [(2.5, 2.0, True), (2.5, 4.0, False), (None, 4_000.0, True)])
 def test_after_a_pause_the_clock_decides_not_what_was_stepped_last(lease_s, later_s, may):
     lone, generation = serving(lease_s=lease_s)
     before = lone.engine.serving()
-    assert lone.engine.serves_at(NAME, lone._now_s + later_s) == (generation if may else None)
+    assert lone.engine.lease.serves_at(NAME, lone._now_s + later_s) == (generation if may else None)
     assert lone.engine.serving() == before == {NAME: generation}
