@@ -185,7 +185,7 @@ def commands() -> dict[str, str]:
 
 def _collect(name: str, command: object, found: dict[str, str]) -> None:
     below = _below(command)
-    if not below:
+    if not below or getattr(command, "invoke_without_command", False):
         found[name] = " ".join((command.help or "").split("\n\n")[0].split()).split(". ")[0].rstrip(".")
     for part, one in below.items():
         _collect(f"{name} {part}", one, found)
