@@ -69,7 +69,7 @@ browser: ## Install a Chromium for the tests of the audit's report, where this m
 		echo "browser: none found; install Chromium, or name one by STATECHANNEL_BROWSER" >&2; exit 1; \
 	fi; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	timeout 60 apt-get update -qq && timeout 240 apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null && \
+	timeout 40 apt-get update -qq && timeout 120 apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null && \
 	command -v chromium-headless-shell
 
 check: dev ## Style, types, layers and pins: the fast part of `make test`

@@ -80,7 +80,7 @@ UNDETERMINED: dict[str, str] = {
     "owner-not-heard": f"{_AGAIN}: the leader gives its bundles to others. {_WHO}.",
     "joining": f"{_AGAIN}: {_WHO}.",
     "timed-out": "`statechannel status` shows what is on its way; a longer wait: --timeout SECONDS.",
-    "busy": f"{_AGAIN}, or raise limits.lookup_waiting_max at the brokers.",
+    "busy": f"{_AGAIN}, or raise lookups.waiting_max at the brokers.",
     "running": "It may still end well: `statechannel operation show {operation}`.",
     "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
 }

@@ -54,6 +54,7 @@ class EngineConfig:
     unknown_limit_s: float = 60.0
     pending_max: int = 4096
     lookup_waiting_max: int = 100_000
+    assigning_max: int = 64
     debt_age_leader_s: float = 1.0
     debt_batch_max: int = 256
     repair_interval_s: float = 1.0

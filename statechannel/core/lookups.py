@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from statechannel.core.chosen import Chosen, OnTheirWay
 from statechannel.core.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.core.deadlines import Deadlines
+from statechannel.core.in_line import InLine
 from statechannel.core.names import place
 from statechannel.core.proposals import Result
 from statechannel.core.replica import Phase
@@ -59,6 +60,7 @@ class Lookups:
         self._again: dict[str, int] = {}
         self._turn: Iterator[str] = iter(())
         self.assigning = OnTheirWay()
+        self._in_line = InLine(engine.identity.incarnation)
         self._decliners: dict[str, dict[str, float]] = {}
         self._later: set[str] | None = None
 
@@ -140,8 +142,10 @@ class Lookups:
         if name in self.assigning:
             return "being assigned"
         engine = self._engine
-        if engine.proposals.room == 0:  # asked first: to choose a broker is the dearer part
+        if self._room <= 0:  # asked first: to choose a broker is the dearer part
+            self._in_line.add(name)
             return "too many records are on their way"
+        self._in_line.drop(name)
         broker = self.choose(key)
         if broker is None:
             return "no broker accepts bundles"
@@ -149,6 +153,7 @@ class Lookups:
         def done(_: Result) -> None:
             self.assigning.drop(name)
             self.recheck(name)
+            self._next_in_line()
 
         written = engine.proposals.propose(
             key,
@@ -163,6 +168,24 @@ class Lookups:
             return "too many records are on their way"
         self.assigning.add(name, Chosen(broker, engine.now.mono_s))
         return "being assigned"
+
+    @property
+    def _room(self) -> int:
+        """How many more assignments may be begun now."""
+        return min(self._engine.proposals.room, self._engine.config.assigning_max - len(self.assigning))
+
+    def _next_in_line(self) -> None:
+        """Begin those whose turn it is, as long as there is room; most were assigned by others meanwhile."""
+        for _ in range(TRIES_A_STEP):
+            if self._room <= 0:
+                return
+            name = self._in_line.take()
+            if name is None:
+                return
+            key = self._engine.key(name) if name in self._waiting else None
+            if key is not None and key.state is State.UNASSIGNED and self._engine.refusal() is None:
+                self._assign(key)
+        self._engine.wake_soon(self._more)
 
     # --- placement --------------------------------------------------------------------------------------------------
 
@@ -274,6 +297,7 @@ class Lookups:
     def _more(self) -> None:
         self._time_out()
         self._go_on()
+        self._next_in_line()
         self._look_around()
 
     def _time_out(self) -> None:
@@ -296,13 +320,13 @@ class Lookups:
         for name in self._next_names():
             if len(self._again) >= TRIES_A_STEP:
                 break  # a turn later comes round to it
-            if not name or name not in self._waiting or name in self.assigning:
+            if not name or name not in self._waiting or name in self.assigning or name in self._in_line:
                 continue
             key = engine.key(name)
-            if key is None or (may_begin and key.state is State.UNASSIGNED and engine.proposals.room):
+            if key is None or (may_begin and key.state is State.UNASSIGNED and self._room > 0):
                 self._note(name)
         self._go_on()
-        if len(self.assigning) > begun and engine.proposals.room:
+        if len(self.assigning) > begun and self._room > 0:
             engine.wake_soon(self._more)
 
     def _next_names(self) -> Iterator[str]:

@@ -37,6 +37,7 @@ def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineCon
         unknown_limit_s=s.limits.unknown_limit_s,
         pending_max=s.limits.pending_max,
         lookup_waiting_max=s.lookups.waiting_max,
+        assigning_max=s.lookups.assigning_max,
         debt_age_leader_s=s.leader.debt_age_s,
         debt_batch_max=s.leader.debt_batch_max,
         repair_interval_s=s.repair.interval_s,

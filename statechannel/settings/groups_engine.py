@@ -72,6 +72,13 @@ class LookupSettings(Group):
     waiting_max: int = setting(
         100_000, "Lookups that may wait at once; more are answered `undetermined`: 100 MB at most.", ge=1
     )
+    assigning_max: int = setting(
+        64,
+        "Assignments that a broker begins at once; more bundles wait in line, each broker's in an order of its own: in a "
+        "storm nearly every bundle is then proposed by one broker instead of by all.",
+        ge=1,
+        le=100_000,
+    )
     closing_mark_s: float = setting(
         120.0,
         "How long the mark of a namespace that is being deleted keeps lookups from assigning its bundles, should the "
