@@ -1,7 +1,8 @@
 """A view as plain rows, and back: what somebody needs who goes on judging where another one has stopped.
 
 Rows of one namespace are enough to judge the records of that namespace. Only what people are shown of a Splitting record
-(`intent`), and of the states before, is as good as the rows say; nothing of it is judged.
+(`intent`), and of the states before, is as good as the rows say; nothing of it is judged. Unknown fields (`more`) are not in
+them: those are for somebody who writes on, and whoever goes on from rows only reads.
 """
 
 from __future__ import annotations

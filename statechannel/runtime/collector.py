@@ -5,7 +5,8 @@ collector walks them all every few thousand records: a tenth of the replay, and 
 
 A storm leaves as many: 100,000 callers that wait are half a million objects, and a walk over them holds the loop up for
 longer than it may stand. So whatever outlives a long walk is left out of the next ones. It is freed all the same when
-nobody holds it any more; only what then hangs together in a circle stays, until a partition is joined anew.
+nobody holds it any more; only what then hangs together in a circle stays, and so that it does not stay for good (the
+embedding broker's objects are among it) one walk in a long while goes over everything.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import threading
 import time
 
 LONG_WALK_S = 0.01
+THAW_S = 900.0
+"""After this long the next full walk goes over everything: what is left out may hold circles that nobody holds any more."""
 REPLAY_THRESHOLDS = (50_000, 50, 1_000)
 
 _lock = threading.Lock()
@@ -62,12 +65,14 @@ class ShortWalks:
     def __init__(self) -> None:
         self._users = 0
         self._began_s = 0.0
+        self._thawed_s = 0.0
 
     def begin(self) -> None:
         """One more member runs in this process."""
         with _lock:
             self._users += 1
             if self._users == 1:
+                self._thawed_s = time.monotonic()
                 gc.callbacks.append(self._told)
 
     def end(self) -> None:
@@ -79,9 +84,13 @@ class ShortWalks:
 
     def _told(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] == _OLDEST:
+            now_s = time.monotonic()
             if phase == "start":
-                self._began_s = time.monotonic()
-            elif time.monotonic() - self._began_s > LONG_WALK_S:
+                self._began_s = now_s
+            elif now_s - self._thawed_s > THAW_S:
+                self._thawed_s = now_s
+                gc.unfreeze()
+            elif now_s - self._began_s > LONG_WALK_S:
                 gc.freeze()
 
 

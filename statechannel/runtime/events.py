@@ -93,6 +93,12 @@ TABLE: tuple[Event, ...] = (
         "How far this broker trusts its picture of the cluster",
         Otherwise(_I, "the mode is normal again"),
     ),
+    Event(
+        "format.changed",
+        _I,
+        ("before", "format"),
+        "This broker writes another format from now on: a newer one only while all that are heard read it",
+    ),
     Event("lease.ran-out", _W, ("silence_s",), "This broker did not hear itself for a lease: it serves nothing"),
     Event("lease.resumed", _I, ("serving",), "The log is back: what is still its own is taken up again"),
     # --- the cluster

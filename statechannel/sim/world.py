@@ -157,7 +157,7 @@ class World:
                 )
                 if emit.facts["phase"] == Phase.CAUGHT_UP:
                     self.trace.count("joins completed")
-            case "record.accepted" | "operation.began" | "operation.ended":
+            case "record.accepted" | "record.rejected" | "record.unchanging" | "operation.began" | "operation.ended":
                 return
             case "cold-start.began":
                 self.checks.cold_start(process, emit.facts["partition"])

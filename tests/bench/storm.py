@@ -13,7 +13,7 @@ from tests.bench.lane import kafka
 from tests.bench.measure import Figure, Load, median
 
 CHANNEL = "bench-storm"
-SIZES = {64: "195-540 in Pulsar", 256: "589-1,094 in Pulsar", 1024: "<= 1,500; 2,552-3,313 in Pulsar", 10_000: "<= 10,000"}
+SIZES = {
     64: "195-540 in Pulsar",
     256: "589-1,094 in Pulsar",
     1024: "<= 1,500; 2,552-3,313 in Pulsar",

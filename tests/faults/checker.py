@@ -24,6 +24,9 @@ LATE_S = 0.02
 MAY_END_WITH = {0, -9, 10, 15, 16, 19}
 """A broker may end: in order, killed, since Kafka was away at its start or end, refused, replaced, or late with hand-overs."""
 
+YOUNG = "young"
+"""Stands beside what was done to a process that had not said a word yet."""
+
 
 @dataclass(slots=True)
 class Evidence:
@@ -302,6 +305,8 @@ def recovered_in_time(evidence: Evidence) -> Iterator[str]:
 def ends_are_explained(evidence: Evidence) -> Iterator[str]:
     """A process ends by what was done to it, or with an exit code that says why it had to."""
     for name, code, done in evidence.ends:
+        if code == -15 and {"stop", YOUNG} <= done:
+            continue  # told to end while Python was still starting: nobody had taken over the signal yet
         if code not in MAY_END_WITH or (code == -9 and "kill" not in done):
             yield f"{name} ended with {code} ({sorted(done) or 'nothing was done to it'})"
     yield from evidence.complaints

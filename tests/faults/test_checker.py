@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from statechannel.core.inputs import RecordRead, Topic
-from tests.faults.checker import RULES, Evidence, check
+from tests.faults.checker import RULES, YOUNG, Evidence, check
 from tests.faults.history import Asked, FaultSpan, History, Lookup, Outage, Recovery, Serving, Write
 from tests.faults.judged import judge
 
@@ -205,6 +205,8 @@ def test_digests_debts_ends_and_what_was_found_on_the_way():
     assert broken(replace(good(), digests={"a": "x", "b": "y"})) == {"one-digest"}
     assert broken(replace(good(), digests={"a": "x", "b": None})) == {"one-digest"}
     assert broken(replace(good(), complaints=["a#1: Traceback"])) == {"ends-are-explained"}
+    assert broken(replace(good(), ends=[("a#1", -15, frozenset({"stop"}))])) == {"ends-are-explained"}
+    assert broken(replace(good(), ends=[("a#1", -15, frozenset({"stop", YOUNG}))])) == set()
     for code in (1, 17, 70, -11, -9):
         assert broken(replace(good(), ends=[("a#1", code, frozenset())])) == {"ends-are-explained"}, code
     evidence = good()

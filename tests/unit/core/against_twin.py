@@ -79,9 +79,9 @@ def by_partition(log: loggen.Log) -> dict[int, list[Line]]:
     return {number: [line for line in log.lines if line.partition == number] for number in log.end_offsets}
 
 
-def fingerprint(view: View) -> dict[str, Any]:
-    """Everything that a reader may ask of the existing keys of a view, but for what settled them."""
-    skipped = {"settled", "purged", "ring", "bounds"}
+def fingerprint(view: View, *but: str) -> dict[str, Any]:
+    """Everything that a reader may ask of the existing keys of a view, but for what settled them and what is named."""
+    skipped = {"settled", "purged", "ring", "bounds", *but}
     names = [name for name in KeyState.__slots__ if name not in skipped]
     keys: dict[str, Any] = {key.name: ([getattr(key, name) for name in names], key.children) for key in view.existing()}
     rings = {

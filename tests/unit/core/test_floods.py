@@ -83,7 +83,7 @@ def kinds(told: list[Outcome]) -> Counter[str]:
 
 
 def test_more_assignments_than_may_be_on_their_way(steps: Steps) -> None:
-    engine, told = leader(pending_max=1_000), list[Outcome]()
+    engine, told = leader(pending_max=1_000, assigning_max=2_000), list[Outcome]()
     bundles = ring(engine, 3_000)
     engine.hold = True
     for bundle in bundles:
