@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,36 +130,48 @@ def documented(named: str) -> set[str]:
     return {word.strip() for word in line.split("|")[2].split(",")}
 
 
-@pytest.fixture
-async def moved(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Path:
+@dataclass(frozen=True)
+class Moved:
+    """An export, and the channel that it was made of."""
+
+    channel: str
+    file: Path
+
+
+@pytest.fixture(scope="module")
+def moved(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Moved:
     """An export of a channel whose brokers were running."""
-    file = tmp_path / "channel.jsonl"
-    async with members(kafka.bootstrap_servers, topic_prefix, *BROKERS, expiry_s=10, partitions=2) as channels:
+    made = Moved(f"to-move-{secrets.token_hex(4)}", tmp_path_factory.mktemp("moved") / "channel.jsonl")
+    asyncio.run(live_and_export(kafka, made.channel, made.file))
+    return made
+
+
+async def live_and_export(kafka: Kafka, name: str, file: Path) -> None:
+    async with members(kafka.bootstrap_servers, name, *BROKERS, expiry_s=10, partitions=2) as channels:
         await lived_in(channels)
-        views = await asyncio.to_thread(export, kafka.bootstrap_servers, topic_prefix, file)
+        views = await asyncio.to_thread(export, kafka.bootstrap_servers, name, file)
         # A complete log replays to what the brokers hold, by our own audit and by the twin's.
         assert not views.tentative
         await settled(lambda: {channel.digest()[0] for channel in channels.values()} == {digest_of(views)}, 20)
-        assert twin_audit(file.read_text(), read="full").audit["digest"] == digest_of(views)
+        assert twin_audit(await asyncio.to_thread(file.read_text), read="full").audit["digest"] == digest_of(views)
         refused = await asyncio.to_thread(
-            command, "import", str(file), *place(kafka.bootstrap_servers, topic_prefix), code=ExitCode.REJECTED
+            command, "import", str(file), *place(kafka.bootstrap_servers, name), code=ExitCode.REJECTED
         )
         assert "brokers are alive on this channel" in refused["error"]
-    return file
 
 
 async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
-    kafka: Kafka, other_kafka: str, topic_prefix: str, moved: Path
+    kafka: Kafka, other_kafka: str, topic_prefix: str, moved: Moved, tmp_path: Path
 ) -> None:
-    source = read_views(read_export(moved))
+    source = read_views(read_export(moved.file))
     here = place(other_kafka, topic_prefix)
     await asyncio.to_thread(command, "init", "--partitions", "3", *here)
-    plan = await asyncio.to_thread(command, "import", str(moved), *here, "--dry-run")
+    plan = await asyncio.to_thread(command, "import", str(moved.file), *here, "--dry-run")
     assert (plan["found"], plan["written"], plan["digest"]) == (0, 0, None)
-    result = await asyncio.to_thread(command, "import", str(moved), *here)
+    result = await asyncio.to_thread(command, "import", str(moved.file), *here)
     assert result.keys() == documented("import")
     assert result["written"] == result["records"] == plan["records"]
-    again = await asyncio.to_thread(command, "import", str(moved), *here)
+    again = await asyncio.to_thread(command, "import", str(moved.file), *here)
     assert (again["already"], again["written"]) == (True, 0)
 
     async with members(other_kafka, topic_prefix, *BROKERS, expiry_s=30) as channels:
@@ -174,14 +188,14 @@ async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
         (owned,) = (await owners(channels["b1"], names("m/gone", 1))).values()
         assert owned.generation > gone.version
         await settled(lambda: len({channel.digest()[0] for channel in channels.values()}) == 1, 20)
-        file = moved.with_name("other.jsonl")
+        file = tmp_path / "other.jsonl"
         after = await asyncio.to_thread(export, other_kafka, topic_prefix, file)
         assert digest_of(after) == channels["b3"].digest()[0]
         assert twin_audit(file.read_text(), read="full").audit["digest"] == digest_of(after)
         shown = await asyncio.to_thread(command, "operation", "show", result["import"], *here)
         assert shown["operation"] == result["import"]
     refused = await asyncio.to_thread(
-        command, "import", str(moved), *place(kafka.bootstrap_servers, topic_prefix), code=ExitCode.REJECTED
+        command, "import", str(moved.file), *place(kafka.bootstrap_servers, moved.channel), code=ExitCode.REJECTED
     )
     assert "the channel is not empty" in refused["error"]
 
@@ -190,18 +204,20 @@ def serving(channels: dict[str, StateChannel]) -> dict[str, str]:
     return {name: broker for broker, channel in channels.items() for name in channel.serving()}
 
 
-async def test_an_owner_that_never_comes_is_repaired(other_kafka: str, topic_prefix: str, moved: Path) -> None:
+async def test_an_owner_that_never_comes_is_repaired(
+    other_kafka: str, topic_prefix: str, moved: Moved, tmp_path: Path
+) -> None:
     here = place(other_kafka, topic_prefix)
     async with members(other_kafka, topic_prefix, "b1", expiry_s=4):
         pass  # a broker was there once: its heartbeats are in the log, and nothing else
-    await asyncio.to_thread(command, "import", str(moved), *here, "--namespace", "m/one", "--headroom", "7")
-    source = read_views(read_export(moved))
+    await asyncio.to_thread(command, "import", str(moved.file), *here, "--namespace", "m/one", "--headroom", "7")
+    source = read_views(read_export(moved.file))
     wanted = {name: owner for name, owner in served(source).items() if name.startswith("m/one/")}
     async with members(other_kafka, topic_prefix, "b1", "b2", expiry_s=4) as channels:
         await settled(lambda: serving(channels).keys() == wanted.keys(), 90)
-        after = await asyncio.to_thread(export, other_kafka, topic_prefix, moved.with_name("repaired.jsonl"))
+        after = await asyncio.to_thread(export, other_kafka, topic_prefix, tmp_path / "repaired.jsonl")
         assert {key.name for key in after.existing() if key.is_namespace} == {"m/one"}
-        records = read_export(moved.with_name("repaired.jsonl")).partitions[0]
+        records = read_export(tmp_path / "repaired.jsonl").partitions[0]
         repaired = {
             (record.key or b"").decode()
             for record in records
@@ -244,12 +260,6 @@ def large_export(file: Path) -> ImportPlan:
     return plan_import(part.view for part in read_views(read_export(file)).parts)
 
 
-def end_of(bootstrap: str, channel: str, partition: int) -> int:
-    client = ClientSettings(bootstrap)
-    with PartitionTail(client, Topic.CHANNEL, channel, partition, group_id=f"{channel}-reader") as tail:
-        return tail.span().end
-
-
 def wait_for(what: Callable[[], bool], timeout_s: float = 60) -> None:
     ends_s = time.monotonic() + timeout_s
     while not what():
@@ -267,21 +277,21 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
     homes = {partition_of(one.name, 2) for one in plan.namespaces}
     assert homes == {0, 1}
     # Behind its first mark, in the first partition's records, and in those of the second.
-    steps = [(0, 1), (0, WIDTH // 2), (0, 2 * WIDTH), (1, 20)]
+    steps = [(0, 1), (0, WIDTH // 2), (1, 20)]
+    client = ClientSettings(other_kafka)
     for partition, offset in steps:
-        process = subprocess.Popen(
-            [*COMMAND, "import", str(file), *here, *slowly], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        try:
-            wait_for(
-                lambda at=(partition, offset), one=process: (
-                    ended(one) or end_of(other_kafka, topic_prefix, at[0]) >= at[1]
-                )
+        # It asks often: the import goes on meanwhile.
+        with PartitionTail(client, Topic.CHANNEL, topic_prefix, partition, group_id=f"{topic_prefix}-reader") as tail:
+            tail.span()
+            process = subprocess.Popen(
+                [*COMMAND, "import", str(file), *here, *slowly], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
             )
-        finally:
-            process.kill()
-            _, error = process.communicate(timeout=20)
-        assert process.returncode == -9, error
+            try:
+                wait_for(lambda at=offset, one=process, log=tail: ended(one) or log.span().end >= at)
+            finally:
+                process.kill()
+                _, error = process.communicate(timeout=20)
+            assert process.returncode == -9, error
     result = command("import", str(file), *here)
     assert 0 < result["written"] < result["records"] == plan.records
     assert result["found"] + result["written"] == plan.records
