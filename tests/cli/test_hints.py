@@ -24,7 +24,7 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 EXPRESSIONS = {
     "result.verdict": {str(one) for one in REJECTIONS},
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
-    "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
+    "f'{engine.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
     "_word(waiter.why)": {"joining", "timed-out"},
     "FILTERED": {FILTERED},
 }

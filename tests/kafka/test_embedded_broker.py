@@ -1,5 +1,6 @@
 """The embedded broker is a real Kafka: it starts, stops, and keeps through a kill what it acked."""
 
+import os
 import time
 from pathlib import Path
 
@@ -142,9 +143,16 @@ def test_broker_that_dies_while_starting_tells_its_cause(tmp_path: Path) -> None
     assert server.pid is None
 
 
-def test_disk_full_while_the_start_writes_its_files(tmp_path: Path) -> None:
-    # /dev/full refuses every write as a full disk does.
-    (tmp_path / "server.properties").symlink_to("/dev/full")
+def test_disk_full_while_the_start_writes_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def full(path, flags, *args, **options):
+        """/dev/full refuses every write as a full disk does; a link to it would not do, the file is made anew."""
+        if Path(path).name.startswith("server.properties"):
+            return opened("/dev/full", os.O_WRONLY)
+        return opened(path, flags, *args, **options)
+
+    monkeypatch.setattr("statechannel.embedded.layout.os.open", full)
     server = KafkaServer(tmp_path, options=embedded_options())
     with pytest.raises(BrokerStartError, match="disk of the data folder is full") as error:
         server.start()
