@@ -109,6 +109,9 @@ def test_a_suspended_broker_is_said_to_be_so_at_once(tmp_path: Path) -> None:
     running = psutil.Process(started.pid)
     try:
         running.suspend()
+        deadline_s = time.monotonic() + 20  # it has many threads, and a busy machine
+        while running.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline_s:
+            time.sleep(0.02)
         assert status(folder).state is BrokerState.SUSPENDED
         with pytest.raises(BrokerStartError, match="is suspended") as refused:
             up(folder, options=embedded_options())
