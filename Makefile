@@ -50,6 +50,7 @@ $(VENV)/.stamp-dev: requirements-dev.txt spark/jars.sha256 $(VENV)/.stamp-kafka
 	@echo "setup: installing Spark and the tools of tests and checks (one to two minutes the first time)"
 	@$(PIP) --require-hashes -r requirements-dev.txt
 	@$(PY) -m spark.jars
+	@$(PY) -m spark.class_archive
 	@touch $@
 
 dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and checks need

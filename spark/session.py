@@ -16,10 +16,11 @@ from importlib import resources, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark import class_archive
 from spark.errors import JobExitCode, SparkJobError
 from spark.jars import prepare_jars
 from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableError
-from statechannel.embedded.java import find_java
+from statechannel.embedded.java import Java, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,19 +49,22 @@ _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
 
-def settings_for(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
+def settings_for(conf: Mapping[str, str], jars: Sequence[Path], *, java_options: str = "") -> dict[str, str]:
     """Settings of a session in a JVM of its own.
 
     Args:
         conf: What the user wants; it stands wherever correctness allows.
         jars: The connector's jars; left out if the user brings jars or packages.
+        java_options: More options of the driver's JVM.
     """
     master = conf.get("spark.master", "local[*]")
     settings = dict(_SMALL)
     if master.startswith("local"):
         settings |= _SMALL_LOCAL
     log_settings = resources.files("spark").joinpath("log4j2.properties")
-    settings["spark.driver.extraJavaOptions"] = f"{_JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{log_settings}"
+    settings["spark.driver.extraJavaOptions"] = (
+        f"{_JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{log_settings} {java_options}".rstrip()
+    )
     if jars and not any(name in conf for name in _OWN_JARS):
         settings["spark.jars"] = ",".join(path.resolve().as_uri() for path in jars)
     return settings | dict(conf) | _NEEDED
@@ -86,9 +90,10 @@ def open_session(
     if submitted:
         settings = wanted | _NEEDED
     else:
-        _find_java()
+        java = _find_java()
         _choose_worker_python(wanted)
-        settings = settings_for(wanted, _pinned() if jars is None and not brings_jars else jars or ())
+        pinned = _pinned() if jars is None and not brings_jars else jars or ()
+        settings = settings_for(wanted, pinned, java_options=class_archive.java_options(java))
     session = _start(app, settings, submitted=submitted)
     if jars is None or jars:
         _check_connector(session)
@@ -152,7 +157,7 @@ def _choose_worker_python(conf: Mapping[str, str]) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _find_java() -> None:
+def _find_java() -> Java:
     """Let Spark find the Java that the embedded Kafka would use; Spark itself looks at JAVA_HOME and PATH only."""
     try:
         java = find_java()
@@ -161,6 +166,7 @@ def _find_java() -> None:
         raise SparkJobError(message, hint=error.hint, exit_code=JobExitCode.SPARK_MISSING) from error
     if shutil.which("java") != str(java.executable):
         os.environ["JAVA_HOME"] = str(java.executable.parent.parent)
+    return java
 
 
 def _check_connector(session: SparkSession) -> None:

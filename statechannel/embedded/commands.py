@@ -43,9 +43,7 @@ def broker_command(
         log4j_properties: Its logging configuration.
         archive_to: Write a class archive there at exit, instead of using the one in the cache.
     """
-    sharing = _use_archive(java, jars)
-    if archive_to is not None:
-        sharing = [*_use_base(java), f"-XX:ArchiveClassesAtExit={archive_to}"]
+    sharing = use_archive(java, archive_path(java, jars)) if archive_to is None else make_archive(java, archive_to)
     logging = f"-Dlog4j2.configurationFile={log4j_properties}"
     return [
         *_java(java, jars, heap_mib=heap_mib, extra=(*sharing, logging)),
@@ -64,7 +62,7 @@ def format_command(
     """
     # Without a logging configuration its errors go to the console, where they are wanted.
     return [
-        *_java(java, jars, heap_mib=_FORMAT_HEAP_MIB, extra=_use_archive(java, jars)),
+        *_java(java, jars, heap_mib=_FORMAT_HEAP_MIB, extra=use_archive(java, archive_path(java, jars))),
         "kafka.tools.StorageTool",
         "format",
         f"--cluster-id={cluster_id}",
@@ -102,18 +100,20 @@ def base_archive_command(java: Java, archive: Path) -> list[str]:
     return [str(java.executable), *_FLAGS, "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
 
 
-def _use_archive(java: Java, jars: Sequence[Path]) -> list[str]:
-    path = archive_path(java, jars)
-    if not path.is_file():
+def use_archive(java: Java, archive: Path) -> list[str]:
+    """Return the options that start Java with this class archive; none if it is not there."""
+    if not archive.is_file():
         return []
     base = base_archive_path(java)
-    layers = str(path) if base is None else f"{base}{os.pathsep}{path}"
+    layers = str(archive) if base is None else f"{base}{os.pathsep}{archive}"
     return [f"-XX:SharedArchiveFile={layers}", "-Xshare:auto"]
 
 
-def _use_base(java: Java) -> list[str]:
+def make_archive(java: Java, archive: Path) -> list[str]:
+    """Return the options that have Java write this class archive when it ends."""
     base = base_archive_path(java)
-    return [] if base is None or not base.is_file() else [f"-XX:SharedArchiveFile={base}"]
+    lower = [] if base is None or not base.is_file() else [f"-XX:SharedArchiveFile={base}"]
+    return [*lower, f"-XX:ArchiveClassesAtExit={archive}"]
 
 
 def _java(java: Java, jars: Sequence[Path], *, heap_mib: int, extra: Sequence[str]) -> list[str]:

@@ -320,7 +320,8 @@ class RequestDesk:
             else:
                 self._submit(command, lambda outcome: self._outcome(found, outcome))
         except ChannelStoppedError as error:  # too many commands wait, or this member ends
-            self._finish(found, Rejected(error.stopped.reason, error.stopped.detail))
+            reason = error.stopped.reason
+            self._finish(found, Rejected("busy" if reason == "busy" else "draining", error.stopped.detail))
         except Exception as error:  # one bad request must not stop a broker, nor every broker after it
             _log.exception("request-failed", operation=request.id)
             self._finish(found, Rejected("internal-error", f"{type(error).__name__}: {error}"))

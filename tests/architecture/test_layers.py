@@ -35,6 +35,7 @@ NOT_PURE = {
         "channel_log.py",
         "channel_publish.py",
         "channel_table.py",
+        "class_archive.py",
         "gateway.py",
         "job_session.py",
         "load_table.py",

@@ -22,31 +22,35 @@ def ground(kafka: Kafka) -> Iterator[Ground]:
         yield found
 
 
-def twice(ground: Ground, flood: floods.Flood, size: int) -> dict[str, object]:
-    """What callers heard the second time, when the flood has left behind whatever it may leave."""
-    first, _ = measured(ground, flood, size)
-    second, told = measured(ground, flood, size)
-    for seen in (first, second):
+def again(ground: Ground, flood: floods.Flood, size: int, warm: int = 1) -> dict[str, object]:
+    """What callers heard the last time, when the floods before have left behind whatever they may leave.
+
+    Args:
+        warm: How many come before. Of a few large records it is chance how many wait at the same moment.
+    """
+    before = [measured(ground, flood, size)[0] for _ in range(warm)]
+    last, told = measured(ground, flood, size)
+    for seen in (*before, last):
         assert seen["burst_cpu_max_ms"] < HELD_MAX_MS
-    assert second["rss_peak_mib"] < first["rss_peak_mib"] + SLACK_MIB
+    assert last["rss_peak_mib"] < max(seen["rss_peak_mib"] for seen in before) + SLACK_MIB
     return told
 
 
 def test_lookups_of_what_does_not_exist(ground: Ground) -> None:
-    assert twice(ground, floods.unknown_namespaces, 10_000) == {"NotFound": 10_000}
+    assert again(ground, floods.unknown_namespaces, 10_000) == {"NotFound": 10_000}
     assert measured(ground, floods.unknown_bundles, 2_000)[1] == {"NotFound": 2_000}
 
 
 def test_requests_of_the_command_line(ground: Ground) -> None:
-    assert twice(ground, floods.through_the_topic, 1_000) == {"not-found": 1_000}
+    assert again(ground, floods.through_the_topic, 1_000) == {"not-found": 1_000}
 
 
 def test_records_of_nearly_a_megabyte(ground: Ground) -> None:
-    twice(ground, floods.large_records, 60)
+    again(ground, floods.large_records, 60, warm=2)
 
 
 def test_junk_on_many_keys_is_read_and_paid(ground: Ground) -> None:
-    twice(ground, partial(floods.junk, keys_max=2_000), 40_000)
+    again(ground, partial(floods.junk, keys_max=2_000), 20_000)
     assert ground.b1.ask("status")["oldest_debt_s"] == 0
 
 
@@ -58,6 +62,6 @@ def test_a_subscriber_who_never_takes_a_change(ground: Ground) -> None:
 
 
 def test_many_creations_at_once(ground: Ground) -> None:
-    seen, told = measured(ground, floods.creations, 2_000)
+    seen, told = measured(ground, floods.creations, 1_000)
     assert seen["burst_cpu_max_ms"] < HELD_MAX_MS
-    assert told == {"Started": 2_000}
+    assert told == {"Started": 1_000}

@@ -48,7 +48,7 @@ def in_arrival_order(log: loggen.Log, seed: int) -> list[RecordRead]:
     return found
 
 
-@pytest.mark.parametrize(("knobs", "seed"), [("honest", 1), ("junky", 2), ("wild", 3), ("wild", 4)])
+@pytest.mark.parametrize(("knobs", "seed"), [("honest", 1), ("junky", 2), ("wild", 3)])
 def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, knobs: str, seed: int) -> None:
     log = loggen.generate(seed, KNOBS[knobs])
     topic = LogTopic(session, len(log.end_offsets))
@@ -76,7 +76,7 @@ def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, kn
     ]
 
 
-@pytest.mark.parametrize("name", ["a b", "ü", "x[1]", "50%20", "a#b"])
+@pytest.mark.parametrize("name", ["a b#ü x[1]", "50%20"])
 def test_names_of_folders(session: SparkSession, tmp_path: Path, name: str) -> None:
     log = loggen.generate(1, KNOBS["honest"])
     topic = LogTopic(session, len(log.end_offsets))

@@ -10,6 +10,7 @@ import time
 import orjson
 import pytest
 
+from statechannel.cli.hints import REJECTED
 from statechannel.core.bundle import bundle_key, children_of, namespace_bounds
 from statechannel.core.effects import Emit
 from statechannel.core.inputs import RecordRead, RecordsRead, Topic
@@ -18,6 +19,7 @@ from statechannel.core.replica import Phase, Replica
 from statechannel.core.states import State
 from statechannel.runtime import collector
 from statechannel.runtime.changes import ChangesError, Derived, LiveChanges
+from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from statechannel.runtime.inbox import Inbox
 from statechannel.runtime.request_record import Reply, decode
 from statechannel.runtime.stalls import Stalls
@@ -270,3 +272,20 @@ def test_what_outlives_a_long_walk_is_left_out_of_the_next(monkeypatch: pytest.M
         collector.short_walks.end()
         gc.unfreeze()
     assert collector.short_walks._told not in gc.callbacks
+
+
+@pytest.mark.parametrize(
+    ("stopped", "told"), [(Stopped("busy", "many wait"), "busy"), (Stopped("log-away", "it ends"), "draining")]
+)
+def test_whom_a_member_cannot_serve_is_told_so_in_words_that_have_a_hint(stopped: Stopped, told: str) -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+
+    def refuse(*_: object) -> None:
+        raise ChannelStoppedError(stopped)
+
+    world.desks["b1"]._submit = refuse
+    world.ask("asked", "unload", name=BUNDLE)
+    world.turns()
+    assert replies(world) == {"asked": told}
+    assert told in REJECTED

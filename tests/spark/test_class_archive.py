@@ -1,0 +1,68 @@
+"""The archive of classes: a session makes it at its end, later ones start with it, and one that does not fit harms nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark import class_archive
+from statechannel.embedded.java import find_java
+
+ROOT = Path(__file__).parents[2]
+SESSION = """
+from spark.session import open_session
+
+session = open_session("with an archive", conf={"spark.master": "local[1]"}, jars=())
+print(session.conf.get("spark.driver.extraJavaOptions"))
+print(session.range(10).count())
+session.stop()
+"""
+
+
+def archive_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it lies for a cache of this test's own."""
+    monkeypatch.setenv("STATECHANNEL_CACHE_DIR", str(folder))
+    path = class_archive.archive_path(find_java())
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_there_are_options_only_for_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = find_java()
+    path = archive_in(tmp_path, monkeypatch)
+    assert class_archive.java_options(java) == ""
+    path.write_bytes(b"")
+    assert str(path) in class_archive.java_options(java)
+    monkeypatch.setenv("STATECHANNEL_SPARK_CLASS_ARCHIVE_TO", str(path))
+    assert f"-XX:ArchiveClassesAtExit={path}" in class_archive.java_options(java)
+
+
+def test_a_folder_with_a_blank_is_no_option_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark cuts the options at blanks."""
+    archive_in(tmp_path / "a b", monkeypatch).write_bytes(b"")
+    assert class_archive.java_options(find_java()) == ""
+
+
+@pytest.mark.slow
+def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = archive_in(tmp_path, monkeypatch)
+    path.write_bytes(b"damaged" * 10_000)
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    options, count = done.stdout.splitlines()
+    assert f"-XX:SharedArchiveFile={path}" in options
+    assert (count, done.stderr) == ("10", "")
