@@ -90,7 +90,16 @@ def uncordon(connection: Connection, broker: str, *, force: bool) -> Done:
     """
     standing = standing_of(connection)
     before = cordon_of(standing, broker)
-    if before is not None and drained_by(before) is None and not force:
+    if before is None:
+        overridden = any(one.key == key_of(broker)._replace(override=True) for one in standing.entries)
+        raise CommandError(
+            f"{broker} is not cordoned" + (" but by an override" if overridden else ""),
+            hint=f"`statechannel override end cordon {broker}` takes it back."
+            if overridden
+            else "`statechannel brokers` shows under remarks who is.",
+            code=ExitCode.NOT_FOUND,
+        )
+    if drained_by(before) is None and not force:
         raise CommandError(
             f"{broker} was cordoned by {before.by or 'somebody'}, not by a drain{f': {before.why}' if before.why else ''}",
             hint="--force takes it back all the same.",

@@ -51,7 +51,7 @@ class History:
     """
 
     def __init__(self, name: str) -> None:
-        self._parts, self.title = _meant(name)
+        self._parts, self.title = meant(name)
         self._is_topic = self.title != name
         self.rows = Spool()
         self._changes = Changes(self._concerns)
@@ -113,7 +113,12 @@ class History:
         return "descendant" if wanted.lower <= parts.lower and _end(parts) <= _end(wanted) else "overlapping"
 
 
-def _meant(name: str) -> tuple[KeyParts, str]:
+def meant(name: str) -> tuple[KeyParts, str]:
+    """What a name stands for, and in words: a namespace, a bundle, or a topic as the range of its hash alone.
+
+    Raises:
+        ValueError: It is none of them.
+    """
     parts = parse_key(name.encode())
     if parts is not None:
         return parts, name

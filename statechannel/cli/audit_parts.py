@@ -12,7 +12,7 @@ from statechannel.audit.as_of import parse_as_of
 from statechannel.audit.difference import Differences
 from statechannel.audit.engine import AuditResult, Wants
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.history import History
+from statechannel.audit.history import History, meant
 from statechannel.audit.spool import Spool
 from statechannel.cli import audit_tables, audit_told
 from statechannel.cli.audit_asking import Asked, asking
@@ -20,7 +20,7 @@ from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import reaching
 from statechannel.cli.output import print_json_lists, stdout
-from statechannel.core.bundle import parse_key
+from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key
 
 
 @reaching
@@ -47,7 +47,7 @@ def history_of(
 def gaps_of(
     asked: Asked,
     of: Annotated[
-        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE]", help="Only those of it; default: all.")
+        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only those of it; default: all.")
     ] = None,
 ) -> None:
     """Each interval in which nobody served a bundle: cause and length; by namespace the worst and the sum."""
@@ -63,21 +63,31 @@ def gaps_of(
 
 
 def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
-    """The gaps of one bundle or namespace, and their sums."""
+    """The gaps of one bundle or namespace, or of every bundle that held a topic, and their sums."""
     every = result.gaps if result.gaps is not None else Spool()
     if of is None:
         return every, list(result.gap_sums or ())
-    if parse_key(of.encode()) is None:
+    try:
+        wanted, _ = meant(of)
+    except ValueError as error:
         raise AuditQuestionError(
-            f"{of!r} is neither a bundle nor a namespace.", hint="Say tenant/namespace or tenant/namespace/0x..._0x..."
-        )
+            f"{error}.", hint="Say tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
+        ) from None
+    topic = parse_key(of.encode()) is None
     rows = Spool()
     sums = gap_sums.GapSums()
     for gap in every:
-        if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]):
+        if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]) or (topic and _holds(gap["bundle"], wanted)):
             rows.append(gap)
             sums.take(gap)
     return rows, sums.rows()
+
+
+def _holds(bundle: str, wanted: KeyParts) -> bool:
+    parts = parse_key(bundle.encode())
+    if parts is None or parts.namespace != wanted.namespace:
+        return False
+    return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)
 
 
 @reaching

@@ -11,7 +11,7 @@ from platformdirs import user_data_path
 
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.embedded import BrokerState, status
+from statechannel.embedded import BrokerState, resume_hint, status
 from statechannel.kafka.client_settings import ClientSettings, parse_override
 from statechannel.kafka.from_settings import names_servers, to_client, to_topics
 from statechannel.kafka.topic_policy import ChannelTopics
@@ -95,6 +95,10 @@ def _running(settings: Settings) -> str:
     start = "Start it"
     if found.state is BrokerState.STARTING:
         what, start = "the embedded Kafka is starting", "Wait for it"
+    elif found.state is BrokerState.SUSPENDED:
+        raise CommandError(
+            f"the embedded Kafka of {address} is suspended", hint=resume_hint(found), code=ExitCode.KAFKA_AWAY
+        )
     elif address is None:
         what, start = f"no Kafka address is given, and no embedded Kafka runs in {folder}", "Start one"
     elif found.state is BrokerState.CRASHED:

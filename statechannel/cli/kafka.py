@@ -14,7 +14,7 @@ from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Config, OutputAs, SettingFlags
 from statechannel.cli.output import Output, duration, print_json, print_table, say
-from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, EmbeddedKafkaError
+from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, EmbeddedKafkaError, resume_hint
 from statechannel.embedded import down as stop_broker
 from statechannel.embedded import status as broker_status
 from statechannel.embedded import up as start_broker
@@ -70,7 +70,9 @@ def status(
     _show(found, output, {})
     if found.state is BrokerState.CRASHED:
         say(f"it ended unexpectedly; {found.log_path} tells more, `statechannel kafka up` starts it again")
-    if found.state in (BrokerState.STOPPED, BrokerState.CRASHED):
+    if found.state is BrokerState.SUSPENDED:
+        say(f"its process is suspended: {resume_hint(found)}")
+    if found.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
         raise typer.Exit(ExitCode.KAFKA_AWAY)
 
 

@@ -4,7 +4,7 @@ The jars come from the user's cache or from a folder of the user's own and are c
 committed list of checksums before every start; Java is the system's or the one shipped as a wheel.
 """
 
-from statechannel.embedded.detached import BrokerState, BrokerStatus, down, status, up
+from statechannel.embedded.detached import BrokerState, BrokerStatus, down, resume_hint, status, up
 from statechannel.embedded.errors import (
     AlreadyRunningError,
     BrokerStartError,
@@ -34,6 +34,7 @@ __all__ = [
     "down",
     "find_jars",
     "prepare_jars",
+    "resume_hint",
     "status",
     "up",
 ]

@@ -25,6 +25,7 @@ class BrokerState(StrEnum):
     STOPPED = "stopped"
     CRASHED = "crashed"  # it ended without an orderly stop: killed, or by a failure that its log tells
     STARTING = "starting"
+    SUSPENDED = "suspended"  # its process was stopped (SIGSTOP): it lives, answers nobody, and goes on at SIGCONT
     RUNNING = "running"
 
 
@@ -33,7 +34,7 @@ class BrokerStatus:
     """What is known about the broker of a data folder.
 
     Attributes:
-        state: Stopped, crashed, starting (lives, but accepts no connection yet) or running.
+        state: Stopped, crashed, starting (lives, but accepts no connection), suspended or running.
         folder: Its data folder.
         log_path: Its log.
         pid: Its process id; None when it does not run.
@@ -98,8 +99,11 @@ def status(folder: Path) -> BrokerStatus:
     running = process.find(layout)
     state = BrokerState.STOPPED
     if running is not None:
-        serves = record is not None and ports.answers(record.port)
-        state = BrokerState.RUNNING if serves else BrokerState.STARTING
+        if process.is_suspended(running):  # the system still accepts connections for it, so this is asked first
+            state = BrokerState.SUSPENDED
+        else:
+            serves = record is not None and ports.answers(record.port)
+            state = BrokerState.RUNNING if serves else BrokerState.STARTING
     elif process.is_locked(layout):
         state = BrokerState.STARTING
     elif layout.killed:
@@ -114,9 +118,18 @@ def status(folder: Path) -> BrokerStatus:
     )
 
 
+def resume_hint(found: BrokerStatus) -> str:
+    """How a suspended broker is made to go on."""
+    return f"`kill -CONT {found.pid}` lets it go on; nothing is lost."
+
+
 def _wait_running(folder: Path, *, port: int | None, timeout_s: float) -> BrokerStatus:
     deadline = time.monotonic() + timeout_s
     while (found := status(folder)).state is not BrokerState.RUNNING:
+        if found.state is BrokerState.SUSPENDED:
+            raise BrokerStartError(
+                f"the Kafka broker of {folder} is suspended (process {found.pid})", hint=resume_hint(found)
+            )
         if time.monotonic() > deadline:
             raise BrokerStartError(
                 f"a broker holds {folder}, but has not served for {timeout_s:.0f} s",

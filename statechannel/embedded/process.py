@@ -110,6 +110,14 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
+def is_suspended(process: psutil.Process) -> bool:
+    """Tell whether a process is stopped by a signal (SIGSTOP, or a debugger): it lives and does nothing."""
+    try:
+        return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP))
+    except psutil.NoSuchProcess:
+        return False
+
+
 def wait_gone(process: psutil.Process, timeout_s: float) -> bool:
     """Wait until a process has ended; False if it still runs after `timeout_s`."""
     deadline = time.monotonic() + timeout_s

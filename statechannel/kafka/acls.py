@@ -8,12 +8,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from statechannel.kafka.acl_rules import ALL_ENDS, ANY_HOST, Binding, Resource, Right, Role, Rule, lacking, rules_of
+from statechannel.kafka.admin import make_admin
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
     KafkaAccessDeniedError,
@@ -80,11 +80,7 @@ class AclAdmin:
         self._settings = settings
         self._timeout_s = timeout_s
         self._refusals = Refusals(lambda: self._admin.poll(0))
-        try:
-            config = {**settings.admin_config(), "error_cb": self._refusals.note}
-            self._admin = AdminClient(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the admin client", secrets=settings.secrets()) from None
+        self._admin = make_admin(settings, self._refusals.note)
 
     def of(self, principal: str) -> tuple[Binding, ...]:
         """The ACLs that name a principal, or everybody.

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from statechannel.kafka.admin import make_admin
 from statechannel.kafka.errors import (
     KafkaUnavailableError,
     TopicMissingError,
@@ -101,11 +101,7 @@ class TopicAdmin:
         self._settings = settings
         self._timeout_s = timeout_s
         self._refusals = Refusals(lambda: self._admin.poll(0))
-        try:
-            config = {**settings.admin_config(), "error_cb": self._refusals.note}
-            self._admin = AdminClient(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the admin client", secrets=settings.secrets()) from None
+        self._admin = make_admin(settings, self._refusals.note)
 
     def describe(self, names: Collection[str], *, created: bool = False) -> dict[str, TopicInfo]:
         """The topics among `names` that exist, with all their settings.

@@ -67,6 +67,7 @@ ILL: list[tuple[str, Facts, str, Severity, str]] = [
     ),
     ("crashed", with_embedded(healthy(), state=BrokerState.CRASHED), "embedded-kafka", Severity.CRITICAL, "orderly"),
     ("stopped", with_embedded(healthy(), state=BrokerState.STOPPED), "embedded-kafka", Severity.CRITICAL, "stopped"),
+    ("frozen", with_embedded(healthy(), state=BrokerState.SUSPENDED), "embedded-kafka", Severity.CRITICAL, "suspended"),
     ("disk full", with_embedded(healthy(), free_bytes=1 << 20), "embedded-kafka", Severity.CRITICAL, "1 MiB are free"),
     ("disk fills", with_embedded(healthy(), free_bytes=100 << 20), "embedded-kafka", Severity.ERROR, "100 MiB"),
     ("disk 4 %", with_embedded(healthy(), free_bytes=4 << 30), "embedded-kafka", Severity.WARNING, "(4%)"),
@@ -430,6 +431,16 @@ def test_what_policies_forbid_is_told() -> None:
 )
 def test_versions_of_kafka(settings: dict[str, str], version: str) -> None:
     assert server_version(settings) == version
+
+
+def test_a_newer_format_is_the_one_thing_said_of_who_cannot_read_it() -> None:
+    behind = heartbeat("b2", mode="safe", joining=True)
+    facts = heard((0.5, heartbeat("b1", formats=[1, 2])), (0.4, behind), stopped={"0": {"offset": 9, "format": 2}})
+    found = examine([one for one in CHECKS if one.name in ("brokers", "software")], facts)
+    assert [(one.check, one.severity) for one in found] == [
+        ("software", Severity.CRITICAL),
+        ("brokers", Severity.OK),
+    ]
 
 
 PICTURE = """\

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def test_every_command_line_that_is_shown_has_its_command_and_options():
         if not line.startswith("statechannel "):
             continue
         seen += 1
-        words = line.split()
+        words = shlex.split(line, comments=True)
         lengths = [n for n in range(2, len(words) + 1) if " ".join(words[:n]) in options]
         if not lengths:
             wrong.append(f"{page}: {line}")

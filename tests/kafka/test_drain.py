@@ -75,7 +75,7 @@ def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster
     assert records[0]["reason"] == "forced past the filters: I must"
 
     assert "not by a drain" not in cluster.error("uncordon", "b1", code=0)
-    assert "there is no policy cordon b1" in cluster.error("uncordon", "b1", code=5)
+    assert "b1 is not cordoned" in cluster.error("uncordon", "b1", code=5)
     cluster("policy", "set", "cordon", "b1", "--why", "mine")
     assert "not by a drain: mine" in cluster.error("uncordon", "b1", code=3)
     cluster("uncordon", "b1", "--force")

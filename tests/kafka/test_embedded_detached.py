@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from statechannel.embedded import AlreadyRunningError, down, status, up
+from statechannel.embedded import AlreadyRunningError, BrokerStartError, down, status, up
 from statechannel.embedded.detached import BrokerState
 from tests.support.kafka_lanes import embedded_options
 
@@ -100,3 +100,24 @@ def test_damaged_record_counts_as_none(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text('{"pid": "x"')
     assert status(tmp_path).state is BrokerState.STOPPED
     assert status(tmp_path).bootstrap_servers is None
+
+
+def test_a_suspended_broker_is_said_to_be_so_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka"
+    started, _ = up(folder, options=embedded_options())
+    assert started.pid is not None
+    running = psutil.Process(started.pid)
+    try:
+        running.suspend()
+        deadline_s = time.monotonic() + 20  # it has many threads, and a busy machine
+        while running.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        assert status(folder).state is BrokerState.SUSPENDED
+        with pytest.raises(BrokerStartError, match="is suspended") as refused:
+            up(folder, options=embedded_options())
+        assert f"kill -CONT {started.pid}" in refused.value.hint
+        running.resume()
+        assert up(folder, options=embedded_options())[0].state is BrokerState.RUNNING
+    finally:
+        running.resume()
+        assert down(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from statechannel.cli.doctor.facts import Facts
 from statechannel.cli.doctor.findings import Check, Finding, Severity
@@ -62,7 +63,10 @@ def registry(facts: Facts) -> Iterator[Finding]:
                 "Only the one that came later counts; the other one stops as soon as it reads of it, if it can read.",
                 "Find the second process and stop it; give it another id if it is another broker.",
             )
+    outdated = {broker for partition in _stopped(facts) for broker in _cannot_read(facts, partition)}
     for broker, member in sorted(alive.items()):
+        if broker in outdated:
+            continue  # the finding about software says why it is in safe mode, or joins for ever
         mode, process = member.info.get("mode"), story.processes.get(broker)
         if mode in ("safe", "settling"):
             yield Finding(
@@ -96,10 +100,8 @@ def software(facts: Facts) -> Iterator[Finding]:
             f"brokers of several versions: {told}",
             "So it is meant to be while an upgrade goes on. New formats wait until every broker reads them.",
         )
-    for partition, stop in facts.standing.get("stopped", {}).items():
-        behind = [
-            name for name, one in sorted(alive.items()) if stop["format"] not in (one.info.get("formats") or [FORMAT])
-        ]
+    for partition, stop in _stopped(facts).items():
+        behind = _cannot_read(facts, partition)
         yield Finding(
             Severity.CRITICAL,
             f"partition {partition} holds a record of format {stop['format']} at offset {stop['offset']}"
@@ -107,6 +109,18 @@ def software(facts: Facts) -> Iterator[Finding]:
             "Who cannot read it stops judging there, and goes on in safe mode with what it knew.",
             f"Upgrade {_some(behind) if behind else 'this program'} to a version that reads format {stop['format']}.",
         )
+
+
+def _stopped(facts: Facts) -> dict[str, dict[str, Any]]:
+    """By partition the record of a newer format at which this program stopped reading."""
+    return dict(facts.standing.get("stopped", {}))
+
+
+def _cannot_read(facts: Facts, partition: str) -> list[str]:
+    """Brokers that are heard and do not read the format that a partition holds."""
+    wanted = _stopped(facts)[partition]["format"]
+    alive = {} if facts.registry is None else facts.registry.members.alive
+    return [name for name, one in sorted(alive.items()) if wanted not in (one.info.get("formats") or [FORMAT])]
 
 
 def clocks(facts: Facts) -> Iterator[Finding]:
@@ -290,11 +304,10 @@ def log(facts: Facts) -> Iterator[Finding]:
             "Start a broker, or see why those that run write no clean heartbeat (debts, no leader).",
         )
         return
-    many = standing.get("bundles", 0)
-    yield Finding(
-        Severity.OK,
-        f"the log is sound: {many} bundles, {standing.get('assigned', 0)} assigned, {standing.get('unassigned', 0)} not",
-    )
+    many, assigned, waiting = (standing.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
+    moving = many - assigned - waiting
+    on_their_way = f", {moving} on their way" if moving > 0 else ""
+    yield Finding(Severity.OK, f"the log is sound: {many} bundles, {assigned} assigned, {waiting} not{on_their_way}")
 
 
 def _ago(length_ms: float) -> str:

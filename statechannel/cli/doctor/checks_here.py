@@ -48,6 +48,12 @@ def java(facts: Facts) -> Iterator[Finding]:
         yield Finding(Severity.OK, f"Java {facts.java.major} at {facts.java.executable}")
 
 
+_NEXT = {
+    BrokerState.STOPPED: "`statechannel kafka up`",
+    BrokerState.SUSPENDED: "`kill -CONT` its process, which `statechannel kafka status` names.",
+}
+
+
 def embedded(facts: Facts) -> Iterator[Finding]:
     """The embedded Kafka of this machine: whether it runs, and its disk."""
     kafka = facts.embedded
@@ -66,7 +72,7 @@ def embedded(facts: Facts) -> Iterator[Finding]:
             Severity.CRITICAL,
             f"the embedded Kafka of {kafka.folder} is {kafka.state}",
             "Nothing is read or written without it.",
-            "`statechannel kafka up`" if kafka.state is BrokerState.STOPPED else "Wait; `statechannel kafka status`.",
+            _NEXT.get(kafka.state, "Wait; `statechannel kafka status`."),
         )
     yield from _disk(facts)
 
