@@ -12,9 +12,14 @@ OTHER_VARIABLES = (
     "STATECHANNEL_CONFIG",
     "STATECHANNEL_KAFKA_JARS",
     "STATECHANNEL_CACHE_DIR",
+    "STATECHANNEL_SPARK_JARS",
+    "STATECHANNEL_SPARK_CLASS_ARCHIVE_TO",
     "STATECHANNEL_TEST_BOOTSTRAP",
+    "STATECHANNEL_TEST_SEEDS_FACTOR",
+    "STATECHANNEL_BROWSER",
+    "STATECHANNEL_REQUIRE_BROWSER",
 )
-"""Variables with our prefix that are no settings: read by the command line, the embedded broker, the tests."""
+"""Variables with our prefix that are no settings: read by the command line, the embedded broker, Spark, the tests."""
 
 
 EXTENSIONS = "extensions"
