@@ -77,6 +77,7 @@ class KafkaClientError(KafkaAdapterError):
 _AWAY = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
