@@ -1,5 +1,6 @@
 """Fixtures for every test: a real Kafka, and what the summary says about it."""
 
+import logging
 import re
 import secrets
 from collections import Counter
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from statechannel.embedded import KafkaServer
 from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
@@ -25,6 +27,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     with shared_kafka(tmp_path_factory.mktemp("kafka")) as found:
         pytestconfig.stash[_lane_of_this_process] = found.lane
         yield found
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a test sends to its own standard error must not go there in the next: it is closed by then."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from statechannel.errors import StateChannelError
+from statechannel.logger import SafeLogger
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.names import EXTENSIONS
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "statechannel.extensions"
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 _BOOL = TypeAdapter(bool)
 
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 
-import structlog
+from statechannel.logger import SafeLogger
 
 EVERY_S = 10.0
 KINDS_MAX = 256
@@ -65,7 +65,7 @@ class ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See the class."""
         if not logging.getLogger().handlers:
-            structlog.get_logger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+            SafeLogger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
 
 
 once_per_kind = OncePerKind()

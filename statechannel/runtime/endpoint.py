@@ -16,11 +16,11 @@ from ipaddress import ip_address
 from typing import Any
 
 import orjson
-import structlog
 
 from statechannel.errors import StateChannelError
+from statechannel.logger import SafeLogger
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"

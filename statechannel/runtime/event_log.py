@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from statechannel.core.presence import Mode
 from statechannel.core.states import State
 from statechannel.core.verdict import MEANING
+from statechannel.logger import SafeLogger
 from statechannel.runtime.events import EVENTS, Event, Level
 from statechannel.runtime.outcomes import plain
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from statechannel.core.record import Record
     from statechannel.core.view import Judgement
 
-_log = structlog.get_logger("statechannel")
+_log = SafeLogger("statechannel")
 _WINDOW_S = 1.0
 _EMPTY = ("", None)
 _CHARACTERS = 1_000

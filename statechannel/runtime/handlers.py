@@ -7,15 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from statechannel.core import commands
 from statechannel.core.commands import Rejected, Undetermined, Unknown
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from statechannel.core.commands import Outcome
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING
 
-import structlog
-
 from statechannel.core.effects import Hook
 from statechannel.core.inputs import HookFinished
 from statechannel.errors import StateChannelError
+from statechannel.logger import SafeLogger
 from statechannel.runtime.begun import BegunCoroutine
 
 if TYPE_CHECKING:
     from statechannel.core.effects import CallHook
     from statechannel.core.inputs import Input
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 _caller: ContextVar[object | None] = ContextVar("statechannel_hook", default=None)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from ulid import ULID
 
 from statechannel.core import commands
@@ -36,6 +35,7 @@ from statechannel.core.inputs import (
     Topic,
 )
 from statechannel.core.presence import Mode
+from statechannel.logger import SafeLogger, unwritten
 from statechannel.runtime import arguments, request_record
 from statechannel.runtime.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.runtime.collector import ReplayCalm, short_walks
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from statechannel.runtime.parts import Log
     from statechannel.runtime.traces import Traces
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 CLOSING_SLACK_S = 3.0
 """What closing may take beside the Kafka clients: hooks are let go, threads end."""
@@ -446,6 +446,7 @@ class Host:
                 "waiting_commands": len(self._waiting),
                 "running_hooks": self._hooks.running,
                 "open_requests": len(self._desk),
+                "unwritten_log_lines": unwritten(),
                 "metrics_port": None if self.endpoint is None else self.endpoint.port,
                 "stopped": None if self._stopping is None else self._stopping.reason,
             },

@@ -6,13 +6,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
 from statechannel.core.inputs import Appended, Topic
 from statechannel.kafka.client_log import once_per_kind
 from statechannel.kafka.election import LeaderElection
 from statechannel.kafka.reader import LogReader
 from statechannel.kafka.writer import LogWriter
+from statechannel.logger import SafeLogger
 from statechannel.runtime.supervision import RestartPolicy, Restarts
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from statechannel.kafka.topics import TopicInfo
     from statechannel.runtime.inbox import Inbox
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 WRITER, READER, ELECTION = "writer", "reader", "election"
 

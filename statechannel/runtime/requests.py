@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
 from statechannel.core.bounded import remember
 from statechannel.core.commands import AwaitOperation, Rejected, Started, Unknown
+from statechannel.logger import SafeLogger
 from statechannel.runtime import outcomes, request_record
 from statechannel.runtime.exits import ChannelStoppedError
 from statechannel.runtime.handlers import ExtensionAsk, Handlers
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from statechannel.core.commands import Command, Outcome
     from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 _FORGOTTEN_AT_ONCE = 100
 _WRITTEN_AT_ONCE = 200

@@ -10,14 +10,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import structlog
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from statechannel.core.inputs import Input
 
-_log = structlog.get_logger(__name__)
+_log = SafeLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,11 @@ def test_a_worker_has_arrow_and_the_core(session):
 
 def test_settings(session):
     assert session.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert session.conf.get("spark.sql.shuffle.partitions") == "2", "what is asked for wins over the default"
+    before = session.conf.get("spark.sql.shuffle.partitions")  # other tests of this process open sessions too
+    assert open_session("asked", conf={"spark.sql.shuffle.partitions": "3"}).conf.get(
+        "spark.sql.shuffle.partitions"
+    ) == ("3"), "what is asked for wins over the default"
+    session.conf.set("spark.sql.shuffle.partitions", before)
     assert session.sparkContext.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
     assert session.sparkContext.uiWebUrl is None
 

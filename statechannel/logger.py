@@ -1,0 +1,60 @@
+"""Log lines that cannot hurt: a broker goes on serving where nobody takes what it says."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+_unwritten = 0
+
+
+class SafeLogger:
+    """A structlog logger whose calls never raise.
+
+    Its standard error may be a pipe that was closed, its disk may be full, an embedder's processor may have an error:
+    a member that has to stop for that would leave its bundles without an owner. What was lost is counted.
+    """
+
+    __slots__ = ("_to",)
+
+    def __init__(self, name: str) -> None:
+        self._to = structlog.get_logger(name)
+
+    def log(self, level: int, event: str, **facts: Any) -> None:
+        """Say `event` at this level (one of `logging`'s)."""
+        global _unwritten  # noqa: PLW0603 - of the process, as its standard error is
+        try:
+            self._to.log(level, event, **facts)
+        except Exception:
+            _unwritten += 1
+
+    def debug(self, event: str, **facts: Any) -> None:
+        """See `log`."""
+        self.log(logging.DEBUG, event, **facts)
+
+    def info(self, event: str, **facts: Any) -> None:
+        """See `log`."""
+        self.log(logging.INFO, event, **facts)
+
+    def warning(self, event: str, **facts: Any) -> None:
+        """See `log`."""
+        self.log(logging.WARNING, event, **facts)
+
+    def error(self, event: str, **facts: Any) -> None:
+        """See `log`."""
+        self.log(logging.ERROR, event, **facts)
+
+    def exception(self, event: str, **facts: Any) -> None:
+        """`error`, with the exception that is being handled."""
+        self.log(logging.ERROR, event, exc_info=True, **facts)
+
+    def critical(self, event: str, **facts: Any) -> None:
+        """See `log`."""
+        self.log(logging.CRITICAL, event, **facts)
+
+
+def unwritten() -> int:
+    """How many lines of this process could not be written."""
+    return _unwritten
