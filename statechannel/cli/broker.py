@@ -20,7 +20,7 @@ from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.logs import set_up_logs
 from statechannel.cli.options import Connect, reaching
-from statechannel.cli.output import print_json_line, say
+from statechannel.cli.output import print_json_line, say, silence_stdout
 from statechannel.core.codec import is_broker_id
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.runtime.exits import ExitCode as MemberExit
@@ -83,7 +83,10 @@ class SimulatedHooks(BrokerHooks):
         if self.events:
             # The second clock is one for all processes of a machine, whatever their wall clocks say.
             at = {"at_ms": now_ms(), "mono_ns": time.monotonic_ns()}
-            print_json_line({"event": event, "bundle": bundle, **at, **facts})
+            try:
+                print_json_line({"event": event, "bundle": bundle, **at, **facts})
+            except OSError:  # the watcher has gone; what is served goes on being served
+                silence_stdout()
 
 
 @app.command()
@@ -307,7 +310,10 @@ def _end(stopped: Stopped, *, events: bool) -> None:
 
 
 def _tell_end(stopped: Stopped) -> None:
-    print_json_line({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
+    try:
+        print_json_line({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
+    except OSError:
+        silence_stdout()
 
 
 def exit_code_of(stopped: Stopped) -> ExitCode:

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from statechannel.cli.exit_codes import ExitCode
-from statechannel.cli.output import begin_output, print_failure
+from statechannel.cli.output import begin_output, print_failure, silence_stderr, silence_stdout
 from statechannel.errors import StateChannelError
 
 # Typer exports only some of the exceptions that it raises; this is the base of all that mean wrong usage.
@@ -40,7 +40,7 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
             try:
                 print_failure(message, hint, code)
             except BrokenPipeError:
-                _silence_stdout()
+                silence_stdout()
         _tell(message, hint)
         return code
 
@@ -51,7 +51,7 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return failed("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        _silence_stdout()
+        silence_stdout()
         return ExitCode.OK
     except StateChannelError as error:
         _trace(debug)
@@ -75,16 +75,12 @@ def _usage(error: Any) -> tuple[str, str]:
 
 
 def _tell(message: str, hint: str) -> None:
-    sys.stderr.write(f"error: {message}\n")
-    if hint:
-        sys.stderr.write(f"hint: {hint}\n")
+    try:
+        sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+    except OSError:  # the exit code tells it
+        silence_stderr()
 
 
 def _trace(debug: bool) -> None:
     if debug:
         traceback.print_exc()
-
-
-def _silence_stdout() -> None:
-    # Whoever read our output has gone; the interpreter would complain when it flushes at its end.
-    sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123

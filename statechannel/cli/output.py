@@ -48,7 +48,14 @@ def stderr() -> Console:
 def _console(stream: Any) -> Console:
     terminal = stream.isatty()
     width = None if terminal or "COLUMNS" in os.environ else _WIDTH_OF_NO_TERMINAL
-    return Console(file=stream, width=width, highlight=False, soft_wrap=not terminal, emoji=False)
+    return _Console(file=stream, width=width, highlight=False, soft_wrap=not terminal, emoji=False)
+
+
+class _Console(Console):
+    """One that leaves it to its callers what it means that nobody reads any more; rich's own ends the process."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - rich calls it while it handles the error
 
 
 def print_json(value: object) -> None:
@@ -135,8 +142,22 @@ def cell(value: object) -> str:
 
 
 def say(text: str) -> None:
-    """A line for people that is no data."""
-    stderr().print(Text(text))
+    """A line for people that is no data: where nobody takes it, the work goes on."""
+    try:
+        stderr().print(Text(text))
+    except OSError:
+        silence_stderr()
+
+
+def silence_stdout() -> None:
+    """Whoever read our output has gone; the interpreter would complain when it flushes at its end."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    _note_printed(printed=False)
+
+
+def silence_stderr() -> None:
+    """Likewise for what is no data."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
 def moment(timestamp_ms: int | None) -> str:

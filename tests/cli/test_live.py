@@ -114,6 +114,21 @@ def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) ->
     assert cluster("audit")["end_offsets"] == {"0": 0, "1": 0}
 
 
+def test_a_broker_whose_output_nobody_takes_serves_and_leaves(cluster: Cluster) -> None:
+    cluster("init")
+    reader, writer = os.pipe()
+    process = subprocess.Popen([*BROKER_RUN, "--id", "b1", "--events", "--shutdown-budget", "2", *cluster.common], stdout=writer, stderr=writer)
+    cluster.processes["b1"] = process
+    os.close(writer)
+    os.close(reader)  # as after `broker run 2>&1 | head -1`
+    cluster.wait_alive("b1")
+    cluster("namespace", "create", NAMESPACE, "--bundles", "2")
+    assert cluster("lookup", f"{NAMESPACE}/topic")["broker"] == "b1"
+    process.terminate()
+    assert process.wait(60) == 0
+    cluster.wait(lambda: not cluster("brokers")["brokers"])
+
+
 def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_path: Path) -> None:
     cluster("init")
     first, second = cluster.start("b1"), cluster.start("b2")
