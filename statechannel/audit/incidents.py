@@ -125,10 +125,6 @@ class ChannelIncidents:
             KEPT_MAX,
         )
 
-    def open_gaps(self) -> list[Gap]:
-        """Bundles that nobody serves just now and that had an owner; time on request is no gap."""
-        return [gap for gap in self._gaps.all() if gap.length_ms is None]
-
     def all(self) -> list[Incident]:
         """Everything that is kept, in no particular order."""
         found = list(self._told.values())

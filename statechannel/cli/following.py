@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.core.inputs import RecordRead
+from statechannel.cli.live_log import describe_topic, open_tail
+from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.replica import Phase, Replica
 from statechannel.core.view import Judgement
 from statechannel.kafka.tail import PartitionTail
@@ -87,3 +89,15 @@ class FollowedPartition:
         batches, self._batches = self._batches, None
         if isinstance(batches, Generator):
             batches.close()
+
+
+def open_followed(connection: Connection, stack: ExitStack) -> list[FollowedPartition]:
+    """Every partition of the channel; what they hold is let go with `stack`."""
+    count = describe_topic(connection, Topic.CHANNEL).partitions
+    opened: list[FollowedPartition] = []
+    for partition in range(count):
+        tail = stack.enter_context(open_tail(connection, Topic.CHANNEL, partition))
+        opened.append(FollowedPartition(connection, tail, partition, count))
+    for one in opened:
+        stack.callback(one.close)  # before its reader's connections go
+    return opened

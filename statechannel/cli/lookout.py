@@ -12,9 +12,9 @@ from statechannel.audit.incidents import Incident
 from statechannel.audit.views import LogViews
 from statechannel.cli.connection import Connection
 from statechannel.cli.drains_seen import drains_seen
-from statechannel.cli.following import FollowedPartition
+from statechannel.cli.following import FollowedPartition, open_followed
 from statechannel.cli.kafka_wait import BEAT_S, TOLD_AFTER_S, told_if_slow
-from statechannel.cli.live_log import describe_topic, open_tail
+from statechannel.cli.live_log import open_tail
 from statechannel.cli.log_clock import LogClock
 from statechannel.cli.registry import RegistryFold
 from statechannel.cli.remarks import Remarks, remarks
@@ -56,19 +56,8 @@ class Lookout:
     def __enter__(self) -> Lookout:
         with self._stack as stack:
             connection = self._connection
-            info = describe_topic(connection, Topic.CHANNEL)
             self._registry: PartitionTail = stack.enter_context(open_tail(connection, Topic.REGISTRY, 0))
-            self._parts = [
-                FollowedPartition(
-                    connection,
-                    stack.enter_context(open_tail(connection, Topic.CHANNEL, partition)),
-                    partition,
-                    info.partitions,
-                )
-                for partition in range(info.partitions)
-            ]
-            for part in self._parts:
-                stack.callback(part.close)
+            self._parts = open_followed(connection, stack)
             with told_if_slow(connection):
                 span = self._registry.span()
             self._registry_end = span.end

@@ -13,12 +13,11 @@ from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.cli.connection import Connection
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.cli.following import FollowedPartition
+from statechannel.cli.following import FollowedPartition, open_followed
 from statechannel.cli.kafka_wait import Pulse
-from statechannel.cli.live_log import describe_topic, open_tail
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json_line, say, stdout
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.inputs import RecordRead
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import REJECTIONS, Verdict
 from statechannel.core.view import Judgement
@@ -108,19 +107,8 @@ def _tell(part: FollowedPartition) -> None:
 
 
 def _judged(connection: Connection, ends_s: float | None) -> Generator[HistoryLine, None, None]:
-    info = describe_topic(connection, Topic.CHANNEL)
     with ExitStack() as stack:
-        watched = [
-            FollowedPartition(
-                connection,
-                stack.enter_context(open_tail(connection, Topic.CHANNEL, partition)),
-                partition,
-                info.partitions,
-            )
-            for partition in range(info.partitions)
-        ]
-        for partition in watched:
-            stack.callback(partition.close)  # before its reader's connections go
+        watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
         while ends_s is None or time.monotonic() < ends_s:
             pulse.beat()

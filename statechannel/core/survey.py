@@ -41,10 +41,6 @@ class Facts(NamedTuple):
         """Whether the record at this offset is taken without a verdict."""
         return self.tentative or offset <= self.lenient_to
 
-    def is_past_stop(self, offset: int) -> bool:
-        """Whether the reader has stopped before this offset."""
-        return self.stop is not None and offset > self.stop.offset
-
 
 class Known(NamedTuple):
     """From where on a log with gaps tells all.

@@ -56,7 +56,3 @@ class EngineSurroundings:
         """Listeners of a broker as it registered them."""
         member = self._engine.presence.members.alive.get(broker)
         return {} if member is None else member.urls
-
-    def oldest_debt_s(self) -> float:
-        """Age of the oldest debt of any partition."""
-        return self._engine.duties.oldest_debt_s()

@@ -117,7 +117,9 @@ def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) ->
 def test_a_broker_whose_output_nobody_takes_serves_and_leaves(cluster: Cluster) -> None:
     cluster("init")
     reader, writer = os.pipe()
-    process = subprocess.Popen([*BROKER_RUN, "--id", "b1", "--events", "--shutdown-budget", "2", *cluster.common], stdout=writer, stderr=writer)
+    process = subprocess.Popen(
+        [*BROKER_RUN, "--id", "b1", "--events", "--shutdown-budget", "2", *cluster.common], stdout=writer, stderr=writer
+    )
     cluster.processes["b1"] = process
     os.close(writer)
     os.close(reader)  # as after `broker run 2>&1 | head -1`
