@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.connection import read_settings
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.kafka_wait import told_if_slow
-from statechannel.cli.options import Channel, Config, Connect, OutputAs, SettingFlags, reaching
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table, say
 from statechannel.kafka.acl_rules import ANY_HOST, Binding, Comparison, Role, Rule, compare, lacking, rules_of
 from statechannel.kafka.acls import AclAdmin, principal_hint, user_of
@@ -40,14 +39,11 @@ def show(
     ] = None,
     host: Host = ANY_HOST,
     output: OutputAs = Output.TABLE,
-    channel: Channel = None,
-    config: Config = None,
-    flags: SettingFlags = None,
 ) -> None:
     """List the rights of a role; with --principal also which of them it has, and which it has beyond them."""
     if principal is None:
         # Nothing of this is in Kafka: it is shown also where none is.
-        named = read_settings(config, flags, {"channel": {"name": channel}}).channel.name
+        named = connect.settings().channel.name
         _print(role, named, principal, rules_of(role, named), Comparison((), (), ()), output, known=False)
         return
     _require_principal(principal)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import cache, wraps
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from statechannel.cli.output import Output
 
 if TYPE_CHECKING:
     from statechannel.cli.connection import Connection
+    from statechannel.settings import Settings
 
 BootstrapServers = Annotated[
     str | None,
@@ -47,8 +48,12 @@ Reason = Annotated[str | None, typer.Option("--reason", help="For people who rea
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the request is written.")]
 
 
-class Connect(Protocol):
+class Connect:
     """Puts the options together, once: commands look at their own arguments first."""
+
+    def __init__(self, place: Mapping[str, Any]) -> None:
+        self._place = place
+        self._known: dict[tuple[str, ...], Connection] = {}
 
     def __call__(self, *flags: str) -> Connection:
         """The connection.
@@ -56,7 +61,18 @@ class Connect(Protocol):
         Args:
             flags: Settings that the command's own options stand for, behind those of `--set`.
         """
-        ...
+        # Help and export files are read on machines that have no Kafka client.
+        from statechannel.cli.connection import connection_of  # noqa: PLC0415
+
+        if flags not in self._known:
+            self._known[flags] = connection_of(self.settings(*flags))
+        return self._known[flags]
+
+    def settings(self, *flags: str) -> Settings:
+        """The settings alone, for what does not need Kafka; likewise."""
+        from statechannel.cli.connection import settings_of  # noqa: PLC0415
+
+        return settings_of(**{**self._place, "flags": [*(self._place["flags"] or ()), *flags]})
 
 
 OWN_FLAGS = "own_flags"
@@ -77,14 +93,7 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
             given[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
             place["flags"] = [flag for flag in flags if _has_group(flag)]
 
-        @cache
-        def connected(*flags: str) -> Connection:
-            # Help and export files are read on machines that have no Kafka client.
-            from statechannel.cli.connection import connect  # noqa: PLC0415
-
-            return connect(**place | {"flags": [*(place["flags"] or ()), *flags]})
-
-        return command(connected, **{name: value for name, value in given.items() if name in own})
+        return command(Connect(place), **{name: value for name, value in given.items() if name in own})
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[1:])

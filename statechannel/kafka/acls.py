@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from statechannel.kafka.acl_rules import ALL_ENDS, ANY_HOST, Binding, Resource, Right, Role, Rule, lacking, rules_of
-from statechannel.kafka.admin import make_admin
+from statechannel.kafka.admin import BoundedAdmin, CallFailedError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
     KafkaAccessDeniedError,
     is_topic_missing,
-    is_transient,
-    kafka_error_of,
-    telling,
     translate,
 )
-from statechannel.kafka.patience import Refusals, ask_patiently
 
 _ANYBODY = "User:*"
 _AUTHORIZER = "authorizer.class.name"
@@ -69,18 +64,8 @@ def principal_hint(who: str) -> str:
     return f"User:{who.removeprefix('user ')}" if who.startswith("user ") else "User:NAME"
 
 
-class AclAdmin:
-    """Questions and changes about ACLs; every wait is bounded.
-
-    Args:
-        timeout_s: Bound of one call, its retries included.
-    """
-
-    def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
-        self._settings = settings
-        self._timeout_s = timeout_s
-        self._refusals = Refusals(lambda: self._admin.poll(0))
-        self._admin = make_admin(settings, self._refusals.note)
+class AclAdmin(BoundedAdmin):
+    """Questions and changes about ACLs."""
 
     def of(self, principal: str) -> tuple[Binding, ...]:
         """The ACLs that name a principal, or everybody.
@@ -167,37 +152,22 @@ class AclAdmin:
         )[name]
 
     def _told(self, doing: str, ask: Callable[[float], Future[Any]]) -> frozenset[str] | None:
-        try:
-            found = self._ask(ask)
-        except KafkaException as error:
-            cause = kafka_error_of(error)
-            if cause is not None and cause.code() in _REFUSED:
-                return frozenset()
-            if is_topic_missing(error):
-                return None
-            raise self._ours(error, doing) from None
-        operations = found.authorized_operations
-        return None if operations is None else frozenset(_word(one) for one in operations)
+        def once(left_s: float) -> frozenset[str] | None:
+            try:
+                found = self._wait(ask(left_s), doing)
+            except CallFailedError as failure:
+                if failure.code in _REFUSED:
+                    return frozenset()
+                if is_topic_missing(failure):
+                    return None
+                raise
+            operations = found.authorized_operations
+            return None if operations is None else frozenset(_word(one) for one in operations)
+
+        return self._patiently(once)
 
     def _call(self, doing: str, ask: Callable[[float], Future[Any]]) -> Any:
-        try:
-            return self._ask(ask)
-        except KafkaException as error:
-            raise self._ours(error, doing) from None
-
-    def _ask(self, ask: Callable[[float], Future[Any]]) -> Any:
-        def once(left_s: float) -> Any:
-            try:
-                return self._refusals.wait(ask(left_s), left_s + 5.0)
-            except FutureTimeoutError:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 (public code)
-
-        return ask_patiently(once, timeout_s=self._timeout_s, topic_grace_s=0.0)
-
-    def _ours(self, error: KafkaException, doing: str) -> Exception:
-        self._admin.poll(0)  # serves error_cb
-        cause = telling(kafka_error_of(error), self._refusals.last if is_transient(error) else None)
-        return translate(cause or error, doing, secrets=self._settings.secrets())
+        return self._patiently(lambda left_s: self._wait(ask(left_s), doing))
 
 
 def require_rights(

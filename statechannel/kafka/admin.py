@@ -1,20 +1,24 @@
-"""One way to make the client that asks about topics, nodes and rights."""
+"""The client that asks about topics, nodes and rights: how it is made, how long it waits, what its errors tell."""
 
 from __future__ import annotations
 
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from statechannel.kafka.errors import translate
+from statechannel.kafka.errors import kafka_error_of, telling, translate
+from statechannel.kafka.patience import Answer, Refusals, ask_patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from confluent_kafka import KafkaError
+    from concurrent.futures import Future
 
     from statechannel.kafka.client_settings import ClientSettings
+
+_ANSWER_SLACK_S = 5.0
+"""What a call's future may take beyond the time-out that the client library was given."""
 
 
 def make_admin(settings: ClientSettings, on_error: Callable[[KafkaError], Any]) -> AdminClient:
@@ -28,3 +32,47 @@ def make_admin(settings: ClientSettings, on_error: Callable[[KafkaError], Any]) 
         return AdminClient(config)
     except (KafkaException, TypeError, ValueError) as error:
         raise translate(error, "making the admin client", secrets=settings.secrets()) from None
+
+
+class BoundedAdmin:
+    """Admin calls with a bound on every wait, and errors that name the cause.
+
+    Args:
+        timeout_s: Bound of one call, its retries included.
+    """
+
+    def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._refusals = Refusals(lambda: self._admin.poll(0))
+        self._admin = make_admin(settings, self._refusals.note)
+
+    def _patiently(self, call: Callable[[float], Answer]) -> Answer:
+        """Raises the error of the last try, as ours."""
+        try:
+            return ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=0.0)
+        except CallFailedError as failure:
+            raise failure.translated from None
+
+    def _wait(self, future: Future[Any], doing: str) -> Any:
+        """What a call brings.
+
+        Raises:
+            CallFailedError: To be looked at, or passed on through `_patiently`.
+        """
+        try:
+            return self._refusals.wait(future, self._timeout_s + _ANSWER_SLACK_S)
+        except (KafkaException, FutureTimeoutError) as error:
+            self._admin.poll(0)  # serves error_cb
+            code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
+            cause = telling(code, self._refusals.last)
+            raise CallFailedError(code, translate(cause or code, doing, secrets=self._settings.secrets())) from None
+
+
+class CallFailedError(KafkaException):
+    """An admin call failed: the library's error, and ours."""
+
+    def __init__(self, error: KafkaError, translated: Exception) -> None:
+        super().__init__(error)
+        self.translated = translated
+        self.code = error.code()

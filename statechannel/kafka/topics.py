@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from statechannel.kafka.admin import make_admin
+from statechannel.kafka.admin import BoundedAdmin, CallFailedError
 from statechannel.kafka.errors import (
     KafkaUnavailableError,
     TopicMissingError,
     TopicPolicyError,
     is_topic_missing,
     is_transient,
-    kafka_error_of,
-    telling,
-    translate,
 )
-from statechannel.kafka.patience import Answer, Refusals, ask_patiently
 from statechannel.kafka.topic_policy import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from concurrent.futures import Future
+    from collections.abc import Collection, Iterable, Mapping
 
     from confluent_kafka.admin._topic import TopicDescription
 
@@ -90,18 +84,8 @@ class Inspection:
         return tuple(d for d in self.differences if d.hard)
 
 
-class TopicAdmin:
-    """Admin calls with a bound on every wait, and errors that name the cause.
-
-    Args:
-        timeout_s: Bound of one call, its retries included.
-    """
-
-    def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
-        self._settings = settings
-        self._timeout_s = timeout_s
-        self._refusals = Refusals(lambda: self._admin.poll(0))
-        self._admin = make_admin(settings, self._refusals.note)
+class TopicAdmin(BoundedAdmin):
+    """Asks about topics and creates them."""
 
     def describe(self, names: Collection[str], *, created: bool = False) -> dict[str, TopicInfo]:
         """The topics among `names` that exist, with all their settings.
@@ -165,7 +149,7 @@ class TopicAdmin:
         for name, future in futures.items():
             try:
                 self._wait(future, f"creating topic {name}")
-            except _CallFailedError as failure:
+            except CallFailedError as failure:
                 if failure.code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
@@ -196,7 +180,7 @@ class TopicAdmin:
         for place, future in futures.items():
             try:
                 self._wait(future, f"asking for the end of {place.topic}-{place.partition}")
-            except _CallFailedError as failure:
+            except CallFailedError as failure:
                 if not is_transient(failure) and not is_topic_missing(failure):
                     raise failure.translated from None
                 silent.add(place.topic)
@@ -212,7 +196,7 @@ class TopicAdmin:
         for name, future in futures.items():
             try:
                 found[name] = self._wait(future, f"describing topic {name}")
-            except _CallFailedError as failure:
+            except CallFailedError as failure:
                 if not is_topic_missing(failure):
                     raise
                 found[name] = None
@@ -228,37 +212,12 @@ class TopicAdmin:
         for resource, future in futures.items():
             try:
                 entries = self._wait(future, f"reading the settings of topic {resource.name}")
-            except _CallFailedError as failure:
+            except CallFailedError as failure:
                 if is_topic_missing(failure):  # deleted between the two calls
                     continue
                 raise
             settings[resource.name] = {k: e.value for k, e in entries.items() if e.value}
         return settings
-
-    def _patiently(self, call: Callable[[float], Answer]) -> Answer:
-        """Raises the error of the last try, as ours."""
-        try:
-            return ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=0.0)
-        except _CallFailedError as failure:
-            raise failure.translated from None
-
-    def _wait(self, future: Future[Any], doing: str) -> Any:
-        try:
-            return self._refusals.wait(future, self._timeout_s + 5.0)
-        except (KafkaException, FutureTimeoutError) as error:
-            self._admin.poll(0)  # serves error_cb
-            code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
-            cause = telling(code, self._refusals.last)
-            raise _CallFailedError(code, translate(cause or code, doing, secrets=self._settings.secrets())) from None
-
-
-class _CallFailedError(KafkaException):
-    """An admin call failed: the library's error, and ours."""
-
-    def __init__(self, error: KafkaError, translated: Exception) -> None:
-        super().__init__(error)
-        self.translated = translated
-        self.code = error.code()
 
 
 def create_topics(

@@ -9,23 +9,13 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from statechannel.cli.connection import Connection, connection_of, settings_of
+from statechannel.cli.connection import Connection, connection_of
 from statechannel.cli.doctor import checks_channel, checks_here, checks_kafka, checks_topics
 from statechannel.cli.doctor.facts import Facts, Failed
 from statechannel.cli.doctor.findings import Check, Finding, Severity, examine, exit_code, finding_fields
 from statechannel.cli.doctor.gather import facts_here, facts_of_kafka
 from statechannel.cli.doctor.plugins import plugins
-from statechannel.cli.options import (
-    BootstrapServers,
-    Channel,
-    ClientFile,
-    ClientProperties,
-    Config,
-    Connect,
-    OutputAs,
-    SettingFlags,
-    reaching,
-)
+from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, cell, print_json, stdout
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings, SettingsError
@@ -46,13 +36,7 @@ _TIMEOUT_S = 5.0
 @app.command()
 @reaching
 def doctor(
-    _connect: Connect,
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    config: Config = None,
-    properties_file: ClientFile = None,
-    properties: ClientProperties = None,
-    flags: SettingFlags = None,
+    connect: Connect,
     timeout_s: Annotated[
         float,
         typer.Option("--timeout", metavar="SECONDS", min=0.5, max=600, help="Longest wait for an answer of Kafka."),
@@ -61,11 +45,8 @@ def doctor(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Look for all that is wrong with the channel, Kafka and this machine; changes nothing."""
-    wanted = [*(flags or ()), f"kafka.command_timeout_s={timeout_s}"]
-    facts, others = learn(
-        lambda: settings_of(bootstrap_servers, channel, config, properties_file, properties, wanted),
-        read_log=not no_log,
-    )
+    wanted = f"kafka.command_timeout_s={timeout_s}"
+    facts, others = learn(lambda: connect.settings(wanted), read_log=not no_log)
     found = examine((*CHECKS, *others), facts)
     code = exit_code(found)
     if output is Output.JSON:
