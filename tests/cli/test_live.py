@@ -128,7 +128,7 @@ def test_a_broker_whose_output_nobody_takes_serves_and_leaves(cluster: Cluster) 
     assert cluster("lookup", f"{NAMESPACE}/topic")["broker"] == "b1"
     process.terminate()
     assert process.wait(60) == 0
-    cluster.wait(lambda: not cluster("brokers")["brokers"])
+    assert [one["state"] for one in cluster("brokers")["brokers"]] == ["left"]
 
 
 def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_path: Path) -> None:
