@@ -1,6 +1,6 @@
 """One timed replay in a process of its own: `python -m tests.bench.replay_worker MODE BOOTSTRAP CHANNEL END`.
 
-Modes: `bare` only consumes, `parse` consumes and parses the JSON, `replica` is the library's reader with the core's
+Modes: `bare` only consumes, `parse` consumes and parses the JSON, `parse-json` does so with Python's own module, `replica` is the library's reader with the core's
 replica, `engine` the library's reader with the whole engine as a runtime steps it.
 """
 
@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -53,12 +54,15 @@ class Stopwatch:
         }
 
 
-def floor(settings: ClientSettings, topic: str, end: int, *, parse: bool) -> dict[str, Any]:
+PARSERS: dict[str, Callable[[Any], Any]] = {"bare": len, "parse": orjson.loads, "parse-json": json.loads}
+
+
+def floor(settings: ClientSettings, topic: str, end: int, take: Callable[[Any], Any]) -> dict[str, Any]:
     """A client with the library's settings and style (poll, then drain), and nothing else."""
     watch = Stopwatch()
     consumer = Consumer(settings.consumer_config("bench-floor"))
     consumer.assign([TopicPartition(topic, 0, 0)])
-    seen, bytes_seen, loads = 0, 0, orjson.loads
+    seen = 0
     while seen < end:
         first = consumer.poll(0.1)
         if first is None:
@@ -70,11 +74,7 @@ def floor(settings: ClientSettings, topic: str, end: int, *, parse: bool) -> dic
                     raise SystemExit(str(message.error()))
                 continue
             seen += 1
-            value = message.value()
-            if parse:
-                loads(value)
-            else:
-                bytes_seen += len(value)
+            take(message.value())
     facts = watch.facts()
     consumer.close()
     return {"records": seen, **facts}
@@ -174,7 +174,7 @@ def main(mode: str, bootstrap: str, channel: str, end: int) -> None:
     if mode in ("replica", "engine"):
         facts = (replica if mode == "replica" else engine)(settings, topics, end)
     else:
-        facts = floor(settings, topics.channel, end, parse=mode == "parse")
+        facts = floor(settings, topics.channel, end, PARSERS[mode])
     facts["rss_mib"] = resident_bytes() / 2**20
     print(json.dumps(facts))
 
