@@ -1,7 +1,8 @@
 """One timed replay in a process of its own: `python -m tests.bench.replay_worker MODE BOOTSTRAP CHANNEL END`.
 
-Modes: `bare` only consumes, `parse` consumes and parses the JSON, `parse-json` does so with Python's own module, `replica` is the library's reader with the core's
-replica, `engine` the library's reader with the whole engine as a runtime steps it.
+Modes: `bare` only consumes, `parse` consumes and parses the JSON, `parse-json` does so with Python's own module,
+`replica` is the library's reader with the core's replica, `engine` the library's reader with the whole engine as a
+runtime steps it.
 """
 
 from __future__ import annotations
