@@ -43,9 +43,10 @@ class Trio:
 async def trio(kafka: Kafka, topic_prefix: str) -> AsyncIterator[Trio]:
     found = Trio(make_settings(kafka.bootstrap_servers, topic_prefix))
     async with AsyncExitStack() as stack:
-        for broker in ("b1", "b2", "b3"):
-            await found.add(stack, broker)
+        await found.add(stack, "b1")  # it makes the topics
+        await asyncio.gather(*(found.add(stack, broker) for broker in ("b2", "b3")))
         yield found
+        await asyncio.gather(*(channel.shutdown(0) for channel in found.channels.values()))  # nobody needs a hand-over
 
 
 async def done(ticket: Ticket) -> Done:
