@@ -108,13 +108,14 @@ def rejected(asked: Asked) -> None:
 def diff(
     asked: Asked,
     t1: Annotated[str, typer.Argument(metavar="T1", help="Offset or time, as --as-of takes it; inclusive.")],
-    t2: Annotated[str, typer.Argument(metavar="T2", help="The later one.")],
+    t2: Annotated[str | None, typer.Argument(metavar="T2", help="The later one. Default: the end of the log.")] = None,
     as_of: Annotated[str | None, typer.Option("--as-of", hidden=True)] = None,
 ) -> None:
     """What differs in the accepted states of two moments: owners, states, generations, bundles that came and went."""
     if as_of is not None:
         raise AuditQuestionError("diff looks at T1 and T2, not at --as-of.", hint="Leave --as-of out.")
-    first, second = parse_as_of(t1), parse_as_of(t2)
+    first, second = parse_as_of(t1), None if t2 is None else parse_as_of(t2)
+    t2 = t2 or "the end"
     with asked.standing_still() as still:
         before = still.answer(Wants(states=True, cuts=True), first)
         after = still.answer(Wants(states=True, cuts=True), second)

@@ -159,11 +159,12 @@ def _when(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def side(text: str, result: AuditResult) -> dict[str, Any]:
     """One moment of a difference, for the JSON output."""
-    cuts = result.cuts or {}
+    last = {number: cut.last_offset for number, cut in (result.cuts or {}).items()}
+    ends = {int(number): end - 1 for number, end in result.answer["end_offsets"].items()}
     return {
         "as_of": text,
         "digest": None if result.complete.get("incomplete") else result.answer["digest"],
-        "last_offsets": {str(number): cut.last_offset for number, cut in sorted(cuts.items())},
+        "last_offsets": {str(number): offset for number, offset in sorted((last or ends).items())},
         "read": result.answer["read"],
     }
 

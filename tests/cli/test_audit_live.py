@@ -45,7 +45,7 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
     export = tmp_path / "log.jsonl"
     assert cluster._run("export", str(export), *cluster.common).exit_code == 0
     end = read_export(export).header.end_offsets[0]
-    for asked in (("history", child), ("gaps",), ("rejected",), ("diff", "0", str(end))):
+    for asked in (("history", child), ("gaps",), ("rejected",), ("diff", "0", str(end)), ("diff", "0")):
         live = cluster("audit", *asked)
         result = cluster._run("audit", *asked, "--file", str(export), "--output", "json")
         assert result.exit_code == 0, result.stderr
