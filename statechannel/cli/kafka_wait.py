@@ -14,6 +14,8 @@ from statechannel.kafka.tail import PartitionTail
 
 TOLD_AFTER_S = 2.0
 BEAT_S = 0.5
+ANSWER_S = 1.5
+"""Behind a fetch that waits for records (up to 0.5 s) the next question of the same client waits, too."""
 _WORDS = "Kafka did not answer"
 
 
@@ -60,7 +62,7 @@ class Pulse:
     """For a command without end: says on standard error when Kafka stops answering, and when it is back.
 
     Args:
-        tail: Any reader of the command; asked every `BEAT_S`, and waited for so long.
+        tail: Any reader of the command; asked every `BEAT_S`, and waited for `ANSWER_S`.
     """
 
     def __init__(self, connection: Connection, tail: PartitionTail) -> None:
@@ -74,7 +76,7 @@ class Pulse:
         now_s = time.monotonic()
         if now_s - self._asked_s < BEAT_S:
             return
-        answers = self._tail.answers(BEAT_S)
+        answers = self._tail.answers(ANSWER_S)
         self._asked_s = time.monotonic()
         if answers:
             if self._told:

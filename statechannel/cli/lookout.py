@@ -13,7 +13,7 @@ from statechannel.audit.views import LogViews
 from statechannel.cli.connection import Connection
 from statechannel.cli.drains_seen import drains_seen
 from statechannel.cli.following import FollowedPartition, open_followed
-from statechannel.cli.kafka_wait import BEAT_S, TOLD_AFTER_S, told_if_slow
+from statechannel.cli.kafka_wait import ANSWER_S, BEAT_S, TOLD_AFTER_S, told_if_slow
 from statechannel.cli.live_log import open_tail
 from statechannel.cli.log_clock import LogClock
 from statechannel.cli.registry import RegistryFold
@@ -117,7 +117,7 @@ class Lookout:
         now_s = time.monotonic()
         if now_s - self._beat_s < BEAT_S:
             return
-        answers = self._registry.answers(BEAT_S)
+        answers = self._registry.answers(ANSWER_S)
         self._beat_s = time.monotonic()
         if answers:
             if self.blind_since_ms is not None:

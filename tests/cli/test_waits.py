@@ -54,6 +54,19 @@ def test_a_command_without_end_says_once_that_kafka_is_away_and_once_that_it_is_
     assert told[1][1] == "Kafka at h:1 answers again, after 4 s"
 
 
+def test_a_question_that_waits_behind_a_fetch_is_no_outage(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(kafka_wait.time, "monotonic", lambda: now_s[0])
+    patient = SimpleNamespace(
+        answers=lambda timeout_s: timeout_s >= 1.0
+    )  # as where nothing is written, on a busy machine
+    pulse = kafka_wait.Pulse(SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1")), patient)
+    for _ in range(20):
+        now_s[0] += kafka_wait.BEAT_S
+        pulse.beat()
+    assert capsys.readouterr().err == ""
+
+
 def _waited(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, seconds: float) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
     now = iter((100.0, 100.0 + seconds))
