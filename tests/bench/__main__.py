@@ -16,6 +16,7 @@ from tests.bench import (
     growth,
     handoff,
     joins,
+    kept,
     memory,
     outage,
     replay,
@@ -59,6 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--junk-records", type=int, default=600_000, help="junk of the largest flood of junk")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json", help="where the figures go")
+    parser.add_argument("--keep", action="store_true", help="also put them where the documentation takes them from")
     return parser.parse_args()
 
 
@@ -83,7 +85,10 @@ def main() -> None:
     figures: list[Figure] = []
     # The long logs take many minutes: only where they are named.
     for name in given.names or LANES:
-        figures += known[name]()
+        measured = known[name]()
+        figures += measured
+        if given.keep:
+            kept.keep(name, measured)
         save(given.output, figures)
     strategies = [figure for figure in figures if figure.name.startswith("shedding.")]
     others = [figure for figure in figures if not figure.name.startswith("shedding.")]

@@ -19,6 +19,7 @@ from statechannel.core.states import FORCED, MOVES, Need, State, Who
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.sim.planted import PLANTED
+from tests.bench import kept
 from tests.docs import bounds_table
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
@@ -256,6 +257,11 @@ def example_broker() -> str:
     return "```python\n" + (ROOT / "design/examples/broker.py").read_text(encoding="utf-8").strip() + "\n```"
 
 
+def figures() -> str:
+    """What `make bench ARGS="... --keep"` measured last."""
+    return table(("figure", "measured", "aim, or beside it", "load", "command"), kept.rows())
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "state-diagram": state_diagram,
     "moves": moves,
@@ -276,4 +282,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "fault-kinds": fault_kinds,
     "fault-rules": fault_rules,
     "bounds": bounds,
+    "figures": figures,
 }

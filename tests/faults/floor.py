@@ -1,7 +1,11 @@
-"""How busy the machine is: how late a task wakes that wanted to wake every few milliseconds."""
+"""How busy the machine is: how late a thread wakes that wanted to wake every few milliseconds, on each processor.
+
+One thread that may run anywhere tells nothing of a processor that the hypervisor took away: it runs on another one.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -10,42 +14,57 @@ NOTED_S = 0.05
 """A wait longer than this beyond the interval counts as the machine's stall."""
 
 
-class Floor:
-    """Measures in a thread of its own, from `start` to `stop`."""
+class _Processor:
+    """Measures on one processor, in a thread of its own."""
 
-    def __init__(self) -> None:
-        self._late_s: list[float] = []
-        self._stalls: list[tuple[float, float]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floor", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(5)
+    def __init__(self, number: int, stop: threading.Event) -> None:
+        self.late_s: list[float] = []
+        self.stalls: list[tuple[float, float]] = []
+        self._number = number
+        self._stop = stop
+        self.thread = threading.Thread(target=self._run, name=f"floor-{number}", daemon=True)
 
     def _run(self) -> None:
+        os.sched_setaffinity(0, {self._number})  # of this thread alone
         while not self._stop.is_set():
             before_s = time.monotonic()
             time.sleep(INTERVAL_S)
             now_s = time.monotonic()
             late_s = now_s - before_s - INTERVAL_S
-            self._late_s.append(late_s)
+            self.late_s.append(late_s)
             if late_s > NOTED_S:
-                self._stalls.append((now_s, late_s))
+                self.stalls.append((now_s, late_s))
 
     def stalled_s(self, since_s: float) -> float:
-        """Sum of the stalls since a moment of the monotonic clock."""
-        return sum(late_s for at_s, late_s in self._stalls if at_s >= since_s)
+        return sum(late_s for at_s, late_s in self.stalls if at_s >= since_s)
+
+
+class Floor:
+    """Measures from `start` to `stop`."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._processors = [_Processor(number, self._stop) for number in sorted(os.sched_getaffinity(0))]
+
+    def start(self) -> None:
+        for one in self._processors:
+            one.thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for one in self._processors:
+            one.thread.join(5)
+
+    def stalled_s(self, since_s: float) -> float:
+        """Sum of the stalls since a moment of the monotonic clock, of the processor that stalled most."""
+        return max(one.stalled_s(since_s) for one in self._processors)
 
     def summary(self) -> dict[str, float]:
-        """Milliseconds."""
-        late = sorted(self._late_s) or [0.0]
+        """Milliseconds, of all processors together; stalls as `stalled_s`."""
+        late = sorted(late_s for one in self._processors for late_s in one.late_s) or [0.0]
         return {
             "p50_ms": round(late[len(late) // 2] * 1_000, 2),
             "p99_ms": round(late[int(len(late) * 0.99)] * 1_000, 2),
             "max_ms": round(late[-1] * 1_000, 1),
-            "stalled_s": round(sum(late_s for _, late_s in self._stalls), 2),
+            "stalled_s": round(self.stalled_s(0.0), 2),
         }

@@ -27,7 +27,8 @@ class LogCopy:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(30)
+        if self._thread.ident is not None:
+            self._thread.join(30)
 
     def _run(self) -> None:
         while not self._stop.is_set():
