@@ -129,6 +129,10 @@ class Brokers:
         self.wall_offset_s: dict[str, float] = {}
         self.restarts = 0
 
+    def pids(self) -> list[int]:
+        """Of the current processes."""
+        return [one.process.pid for one in self.current.values()]
+
     def start(self, broker: str) -> Incarnation:
         """A new process of this broker; the one before is no longer the current one."""
         number = 1 + sum(one.broker == broker for one in self.all)

@@ -1,6 +1,7 @@
 """How busy the machine is: how late a thread wakes that wanted to wake every few milliseconds, on each processor.
 
-One thread that may run anywhere tells nothing of a processor that the hypervisor took away: it runs on another one.
+One thread that may run anywhere tells nothing of a processor that the hypervisor took away: it runs on another one. And
+one that wants little is never late, where others wait: what they waited for a processor the kernel counts (`waited_s`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 INTERVAL_S = 0.01
 NOTED_S = 0.05
@@ -68,3 +71,20 @@ class Floor:
             "max_ms": round(late[-1] * 1_000, 1),
             "stalled_s": round(self.stalled_s(0.0), 2),
         }
+
+
+def waited_s(pids: Iterable[int], root: Path = Path("/proc")) -> dict[str, float]:
+    """For each thread of these processes how long it could have run and had no processor, since it began (`schedstat`)."""
+    found: dict[str, float] = {}
+    for pid in pids:
+        for file in root.glob(f"{pid}/task/*/schedstat"):
+            try:
+                found[str(file)] = int(file.read_text().split()[1]) / 1e9
+            except (OSError, ValueError, IndexError):  # it has just ended
+                continue
+    return found
+
+
+def withheld_s(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """How long the thread waited that waited longest between the two."""
+    return max((waited - before.get(thread, 0.0) for thread, waited in after.items()), default=0.0)

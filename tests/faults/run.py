@@ -22,7 +22,7 @@ from tests.faults import checker
 from tests.faults.brokers import COMMAND, ROOT, Brokers, Incarnation
 from tests.faults.clients import Clients
 from tests.faults.fault import Fault
-from tests.faults.floor import Floor
+from tests.faults.floor import Floor, waited_s, withheld_s
 from tests.faults.history import FaultSpan, History, Recovery, Serving
 from tests.faults.judged import Judged, judge
 from tests.faults.kafka_nodes import KafkaNodes
@@ -227,6 +227,7 @@ class Run:
             found.healthy_s = None
             return found
         healthy_s, healthy_ns = time.monotonic(), time.monotonic_ns()
+        waited = waited_s(self.brokers.pids())
 
         async def unserved() -> list[str]:
             await self.world.look_up_all()
@@ -236,7 +237,8 @@ class Run:
             return problems + [f"no write of {topic} was taken" for topic in silent]
 
         problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S)
-        found.stall_s = round(self.floor.stalled_s(healthy_s), 2)
+        withheld = withheld_s(waited, waited_s(self.brokers.pids()))
+        found.stall_s = round(max(withheld, self.floor.stalled_s(healthy_s)), 2)
         if problems:
             problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S + found.stall_s)
         found.served_s = time.monotonic() - healthy_s
