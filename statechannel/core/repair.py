@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MASS_LOSS_AT_LEAST = 2
 LOOKED_AT_A_TICK = 5_000
 """Bundles that one step looks at; the next one, at once, goes on."""
+HOMELESS_AGAIN_ROUNDS = 3
+"""After so many rounds a bundle that nobody could take is looked at again: each choice may cost a look at policies and load."""
 
 
 class Repair:
@@ -180,6 +182,11 @@ class Repair:
         finish = member is not None and member.accepting
         # The destination of an interrupted transfer lives: the operation ends as it was asked for.
         chosen = named if finish else None if closing else engine.lookups.choose(key, without=holder)
+        if chosen is None and not closing and holder is not None and engine.is_lost(holder):
+            # Nobody may have it just now. Unassigned it would wait for a lookup, which may never come.
+            again_s = engine.now.mono_s + HOMELESS_AGAIN_ROUNDS * engine.config.repair_interval_s
+            self._next_scan_s = min(self._next_scan_s, again_s)
+            return
         lost = engine.presence.members.lost.get(holder) if holder is not None else None
         name = key.name
 
