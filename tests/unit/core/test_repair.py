@@ -1,0 +1,37 @@
+"""Repair where nobody may have a bundle: it stays in the eye of repair, and is given away as soon as somebody may."""
+
+from collections.abc import Mapping, Sequence
+
+from statechannel.core.commands import Lookup
+from statechannel.core.states import State
+from tests.support.lone_engine import BUNDLE
+from tests.unit.core.test_floods import leader
+
+
+class Told:
+    """Places every bundle where the test says."""
+
+    def __init__(self) -> None:
+        self.broker: str | None = None
+
+    def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
+        return self.broker
+
+
+def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:
+    alone, told = leader(), Told()
+    alone.engine.placement = told
+    alone.hear("z")
+    told.broker = "z"
+    alone.ask(Lookup(BUNDLE.decode(), 1.0), lambda _: None)
+    (key,) = alone.engine.replicas[0].view.live()
+    assert (key.state, key.to) == (State.ASSIGNING, "z")
+
+    told.broker = None  # policies are read anew, or nobody accepts
+    written = len(alone.written(BUNDLE))
+    alone.run(40)  # z is lost long since
+    assert (key.state, key.to, len(alone.written(BUNDLE))) == (State.ASSIGNING, "z", written)
+
+    told.broker = "a"
+    alone.run(5)
+    assert (key.state, key.to) == (State.ASSIGNED, "a")
