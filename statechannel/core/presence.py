@@ -287,6 +287,10 @@ class Presence:
         """Age of the picture: since the send time of the newest own heartbeat that was read back."""
         return self.silence_at_s(self._engine.now.mono_s)
 
+    def predecessor_heard_ms(self, incarnation: str) -> int | None:
+        """Log time at which another process under this broker id was last heard; None where none was."""
+        return self._foreign_last_ms.get(incarnation)
+
     def silence_at_s(self, now_s: float) -> float:
         """The same at a moment that the engine may not have come to yet."""
         return now_s - self._heard_self_sent_s if self.announced else 0.0

@@ -424,9 +424,28 @@ class Reactions:
                 children=children_of(task.children),
             )
         else:
-            written = propose(key, State.ASSIGNED, done, action=Action.RESUME, flow=flow, operation=operation, to=me)
+            written = propose(
+                key,
+                State.ASSIGNED,
+                done,
+                action=Action.RESUME,
+                flow=flow,
+                operation=operation,
+                to=me,
+                lost=self._predecessor(key),
+            )
         task.sent = written is not None
         task.retry_at_s = self._engine.now.mono_s + self._engine.config.retry_interval_s
+
+    def _predecessor(self, key: KeyState) -> dict[str, Any] | None:
+        """What is known of the process before this one that served the bundle: since when it did not, people want to know."""
+        server, me = key.server, self._engine.identity
+        if server is None or server.incarnation == me.incarnation:
+            return None
+        heard_ms = self._engine.presence.predecessor_heard_ms(server.incarnation)
+        if heard_ms is None:
+            return None
+        return {"broker": me.broker, "incarnation": server.incarnation, "last_heard_ms": heard_ms}
 
     def _written(self, name: str, task: Task, result: Result) -> None:
         if result.status is Status.ACCEPTED or self.tasks.get(name) is not task:
