@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, overload
 
-from statechannel.audit.errors import ExportFileError, unwritable
+from statechannel.audit.errors import ExportFileError
 from statechannel.audit.export_line import (
     BadLine,
     ExportHeader,
@@ -18,6 +19,7 @@ from statechannel.audit.export_line import (
     parse_header,
     parse_record,
 )
+from statechannel.audit.new_file import new_file
 from statechannel.core.inputs import RecordRead
 
 Progress = Callable[[int], None]
@@ -26,6 +28,9 @@ Progress = Callable[[int], None]
 _EVERY = 5_000
 STRIDE = 256
 """Records between two of which it is held where they begin."""
+_LINE_MAX_BYTES = 64 * 1024 * 1024  # far above what any topic takes as one record, escapes and base64 included
+_DAY_MS = 86_400_000
+_NULL_KEPT_MS = 7 * _DAY_MS  # `delete.retention.ms` of the channel's topic
 
 
 class ExportedRecords(Sequence[RecordRead]):
@@ -107,20 +112,51 @@ class ExportFile:
         return sum(len(records) for records in self.partitions.values())
 
 
-def read_export(path: Path, *, progress: Progress = lambda _: None) -> ExportFile:
+def size_bytes(path: Path) -> int:
+    """Size of a file, for a bar; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def read_export(path: Path, *, made_here: bool = False, progress: Progress = lambda _: None) -> ExportFile:
     """Look through an export file.
 
     Args:
+        made_here: It was just made of a live topic, so that it is known to be whole.
         progress: Told the number of bytes read.
 
     Raises:
         ExportFileError: The file cannot be read, or a line is malformed; names the line and what is wrong.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ExportFileError(
+                f"{path} is a pipe or a device, and read more than once.", hint="Save it to a file first."
+            )
         with path.open("rb") as file:
-            return _read(path, file, progress)
+            export = _read(path, file, progress)
     except OSError as error:
         raise ExportFileError(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from error
+    if not made_here:
+        _refuse_cut(export)
+    return export
+
+
+def _refuse_cut(export: ExportFile) -> None:
+    """Refuse a file that lost its end.
+
+    Nothing but a null can be cleaned away from the end of a partition, and none is before `delete.retention.ms`: where the
+    last record is younger, others followed it.
+    """
+    for partition, records in export.partitions.items():
+        last, end = records[-1], export.header.end_offsets[partition]
+        if last.offset != end - 1 and last.timestamp_ms > export.header.exported_at_ms - _NULL_KEPT_MS:
+            raise ExportFileError(
+                f"{export.path} was cut: partition {partition} ends with offset {last.offset}, "
+                f"but the header says that there were records up to offset {end - 1}."
+            )
 
 
 @dataclass(slots=True)
@@ -158,7 +194,9 @@ class _Scan:
 def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
     position = 0
     scan: _Scan | None = None
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(iter(partial(file.readline, _LINE_MAX_BYTES + 1), b""), start=1):
+        if len(line) > _LINE_MAX_BYTES:
+            raise ExportFileError(f"{path}, line {number}: longer than {_LINE_MAX_BYTES:,} bytes.", line=number)
         try:
             if scan is None:
                 scan = _Scan(parse_header(line))
@@ -200,25 +238,19 @@ def write_export(
 
     Raises:
         ExportFileError: The file cannot be written.
+        AuditQuestionError: It is a device or a pipe.
     """
-    scratch = path.with_name(f".{path.name}.part")
-    try:
+    with new_file(path) as file:
         # The time of the end stands in the first line: its digits are as many at the start of the export.
         begun = format_header(replace(header, exported_at_ms=now_ms()))
-        with scratch.open("wb") as file:
-            file.write(begun)
-            _write_records(file, records, progress)
-            ended = replace(header, exported_at_ms=now_ms())
-            line = format_header(ended)
-            if len(line) != len(begun):
-                raise ExportFileError(f"The clock moved by so much while {path} was written that its header is void.")
-            file.seek(0)
-            file.write(line)
-        scratch.replace(path)
-    except OSError as error:
-        raise unwritable(path, error) from error
-    finally:
-        scratch.unlink(missing_ok=True)
+        file.write(begun)
+        _write_records(file, records, progress)
+        ended = replace(header, exported_at_ms=now_ms())
+        line = format_header(ended)
+        if len(line) != len(begun):
+            raise ExportFileError(f"The clock moved by so much while {path} was written that its header is void.")
+        file.seek(0)
+        file.write(line)
     return ended
 
 

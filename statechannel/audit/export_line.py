@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 EXPORT_FORMAT = 1
 _MAX_INT = 2**63 - 1
+_PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the reader of the file begins
@@ -70,8 +72,8 @@ def _end_offsets(found: object) -> dict[int, int]:
         raise BadLine("`end_offsets` is missing, or names no partition")
     ends = {}
     for name, end in found.items():
-        if not (name.isascii() and name.isdigit()) or type(end) is not int or not 0 <= end <= _MAX_INT:
-            raise BadLine(f"`end_offsets` holds {name!r}: {end!r}, not a partition with its end offset")
+        if not _PARTITION.fullmatch(name) or type(end) is not int or not 0 <= end <= _MAX_INT:
+            raise BadLine(f"`end_offsets` holds {name[:40]!r}: {end!r}, not a partition with its end offset")
         ends[int(name)] = end
     if sorted(ends) != list(range(len(found))):
         raise BadLine(f"`end_offsets` must name all partitions from 0 on, not {', '.join(sorted(found))}")

@@ -59,12 +59,13 @@ def seconds(length_ms: float) -> str:
 
 @dataclass(slots=True)
 class _Lost:
-    """A broker that was lost, and what became of its bundles."""
+    """A broker that was lost, and what became of its bundles; repairs by partition and offset."""
 
     broker: str
     last_heard_ms: int
     by: dict[str, None]
     bundles: set[KeyState]
+    repairs: set[tuple[int, int]]
     newest_ms: int
 
 
@@ -97,10 +98,11 @@ class ChannelIncidents:
             name = (lost.broker, lost.incarnation)
             held = self._lost.get(name)
             if held is None:
-                held = _Lost(lost.broker, lost.last_heard_ms, {}, set(), record.timestamp_ms)
+                held = _Lost(lost.broker, lost.last_heard_ms, {}, set(), set(), record.timestamp_ms)
                 remember(self._lost, name, held, KEPT_MAX)
             held.by[change.broker] = None
             held.bundles.add(judgement.key)
+            held.repairs.add((record.partition, record.offset))
             held.newest_ms = record.timestamp_ms
         self._note_gaps()
 
@@ -138,7 +140,7 @@ class ChannelIncidents:
         gaps = [
             gap.length_ms or 0
             for gap in self._long.values()
-            if gap.cause is Cause.OWNER_LOST and gap.before == lost.broker and gap.start_ms == lost.last_heard_ms
+            if gap.cause is Cause.OWNER_LOST and (gap.partition, gap.start_offset) in lost.repairs
         ]
         longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
         said = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"

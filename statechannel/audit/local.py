@@ -22,7 +22,7 @@ from statechannel.audit.engine import (
     not_in_full,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.export_file import ExportedRecords, ExportFile, read_export
+from statechannel.audit.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observing import Observers
 from statechannel.audit.races import race_counts
@@ -93,18 +93,20 @@ def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
         path = Path(folder) / "export.jsonl"
         source.export(path)
-        yield read_log(path, progress)
+        yield read_log(path, progress, made_here=True)
 
 
-def read_log(path: Path, progress: ProgressBar) -> ExportFile:
+def read_log(path: Path, progress: ProgressBar, *, made_here: bool = False) -> ExportFile:
     """Look through an export file, with a bar.
+
+    Args:
+        made_here: See `read_export`.
 
     Raises:
         ExportFileError: It cannot be read, or is malformed.
     """
-    size_bytes = path.stat().st_size if path.exists() else 0
-    with progress(f"reading {path.name}", size_bytes, unit="bytes") as told:
-        return read_export(path, progress=told)
+    with progress(f"reading {path.name}", size_bytes(path), unit="bytes") as told:
+        return read_export(path, made_here=made_here, progress=told)
 
 
 def audit_export(

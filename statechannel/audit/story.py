@@ -79,9 +79,10 @@ class Gap:
 
 
 class _Served(NamedTuple):
-    """A bundle and who serves it."""
+    """A bundle, who serves it, and when it last said so: log time of its Assigned or Splitting; 0: not known."""
 
     owner: str | None
+    said_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class Gaps:
         self._held.clear()
         for key in view.live() if sure else ():
             if key.state in _SERVED:
-                self._served[key.name] = _Served(key.owner)
+                self._served[key.name] = _Served(key.owner, times.get(key.offset, 0))
             elif key.state is State.UNASSIGNED and key.derived:
                 self._unserved.add(key.name)
             elif key.state is State.RELEASING or (key.state is State.ASSIGNING and key.from_ is not None):
@@ -142,7 +143,7 @@ class Gaps:
         if key.is_namespace:
             self._namespace(record, change, key)
         elif change.state is State.DELETED:
-            self._split(key)
+            self._split(record, key)
         elif change.forced:
             self._forced(record, change, key)
         else:
@@ -168,11 +169,11 @@ class Gaps:
             del self._served[bundle]
         self._unserved = {name for name in self._unserved if not name.startswith(prefix)}
 
-    def _split(self, key: KeyState) -> None:
+    def _split(self, record: RecordRead, key: KeyState) -> None:
         served = self._served.pop(key.name, None)
         owner = key.from_ if served is None else served.owner
         for child in key.children or ():
-            self._served[f"{key.namespace}/{child}"] = _Served(owner)
+            self._served[f"{key.namespace}/{child}"] = _Served(owner, record.timestamp_ms)
 
     def _moved(self, record: RecordRead, change: Record, key: KeyState) -> None:
         bundle = key.name
@@ -180,7 +181,7 @@ class Gaps:
             held = self._open.get(bundle)
             back = held is not None and held.state is State.RELEASING
             self._close(bundle, record, End.TAKEN_BACK if back else End.ASSIGNED, key.owner)
-            self._served[bundle] = _Served(key.owner)
+            self._served[bundle] = _Served(key.owner, record.timestamp_ms)
             self._unserved.discard(bundle)
             return
         if change.state is State.RELEASING:
@@ -204,7 +205,9 @@ class Gaps:
             before = served.owner if served is not None else None if lost is None else lost.broker
             self._begin(record, change, key, cause, repair_reason(change), before)
             gap = self._open[bundle].gap
-            start_ms = gap.start_ms if lost is None else min(gap.start_ms, lost.last_heard_ms)
+            # Who was lost cannot have been missing before it last said that it serves.
+            heard_ms = gap.start_ms if lost is None else max(lost.last_heard_ms, served.said_ms if served else 0)
+            start_ms = min(gap.start_ms, heard_ms)
             self._open[bundle].gap = replace(gap, start_ms=start_ms, repaired=True)
         self._note_unassigned(record, bundle, change.state, on_request=False)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from statechannel.audit.errors import unwritable
 from statechannel.audit.export_line import text_or_base64
+from statechannel.audit.new_file import new_file
 from statechannel.core.inputs import RecordRead
 from statechannel.core.view import Judgement
 
@@ -38,6 +38,7 @@ def verdict_file(path: Path) -> Iterator[Observe]:
 
     Raises:
         ExportFileError: It cannot be written.
+        AuditQuestionError: It is a device or a pipe.
     """
     with lines_file(path) as write:
 
@@ -53,13 +54,7 @@ def lines_file(path: Path) -> Iterator[Callable[[bytes], object]]:
 
     Raises:
         ExportFileError: It cannot be written.
+        AuditQuestionError: It is a device or a pipe.
     """
-    scratch = path.with_name(f".{path.name}.part")
-    try:
-        with scratch.open("wb") as file:
-            yield file.write
-        scratch.replace(path)
-    except OSError as error:
-        raise unwritable(path, error) from error
-    finally:
-        scratch.unlink(missing_ok=True)
+    with new_file(path) as file:
+        yield file.write

@@ -154,7 +154,7 @@ def visit(
     at: Callable[[int, int, View | Status], None],
     observe: Callable[[RecordRead, Any], None] | None = None,
 ) -> None:
-    """Read a partition once, and stop at offsets on the way.
+    """Read a partition, and stop at offsets on the way; once, unless it is read differently for some of them.
 
     Args:
         places: Offsets, ascending.
@@ -164,18 +164,20 @@ def visit(
     end = export.header.end_offsets.get(partition, 0)
     oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
     reader: PartReader | None = None
+    read_as: Facts | None = None
     begun = 0
     for applied in places:
         if applied >= end:
             at(partition, applied, Status.BEYOND)
             continue
         until = bisect_right(records, applied, key=lambda record: record.offset)
-        if reader is None:
-            facts = _facts(records[:until], applied + 1, oldest_kept_ms)
-            if facts.tentative:
-                at(partition, applied, Status.INCOMPLETE)
-                continue
-            reader = PartReader(partition, len(export.header.end_offsets), facts, observe)
+        # What vouches for one place may lie behind another: each is read as if the log ended there.
+        facts = _facts(records[:until], applied + 1, oldest_kept_ms)
+        if facts.tentative:
+            at(partition, applied, Status.INCOMPLETE)
+            continue
+        if reader is None or facts != read_as:
+            reader, read_as, begun = PartReader(partition, len(export.header.end_offsets), facts, observe), facts, 0
         reader.read(records[begun:until])
         begun = until
         at(partition, applied, reader.view)

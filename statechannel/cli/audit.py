@@ -182,7 +182,7 @@ app.command("report")(report)
 @reaching
 def export(
     connect: Connect,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where the export goes.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where the export goes; replaces FILE.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="The same, as an option.")] = None,
 ) -> None:
     """Write the channel's topic to a file that `audit --file` and other programs read."""

@@ -13,9 +13,10 @@ import typer
 
 from statechannel.audit.as_of import AsOf
 from statechannel.audit.engine import LOCAL, ArchiveSource, ExportSource, Source, load_archive_export
-from statechannel.audit.errors import AuditQuestionError, unwritable
+from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.export_file import ExportFile
 from statechannel.audit.local import open_export
+from statechannel.audit.new_file import check_writable, new_file
 from statechannel.audit.report_data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.views import NotInLogError
 from statechannel.cli.audit_asking import Asked, asking
@@ -121,25 +122,9 @@ def _check_writable(path: Path) -> None:
     """Refuse at once, not after a long reading."""
     if path.is_dir():
         raise AuditQuestionError(f"{path} is a folder.", hint="Name a file in it.")
-    scratch = _scratch(path)
-    try:
-        scratch.touch()
-    except OSError as error:
-        raise unwritable(path, error) from error
-    finally:
-        scratch.unlink(missing_ok=True)
+    check_writable(path)
 
 
 def _write(path: Path, page: str) -> None:
-    scratch = _scratch(path)
-    try:
-        scratch.write_text(page, encoding="utf-8")
-        scratch.replace(path)
-    except OSError as error:
-        raise unwritable(path, error) from error
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _scratch(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
+    with new_file(path) as file:
+        file.write(page.encode())

@@ -23,7 +23,7 @@ def read_channel(connection: Connection, observers: Sequence[Observe] = ()) -> L
         path = Path(folder) / "export.jsonl"
         export_live(connection, path)
         lag_ms = connection.settings.channel.min_compaction_lag_ms
-        views = read_views(read_export(path), compaction_lag_ms=lag_ms, observers=observers)
+        views = read_views(read_export(path, made_here=True), compaction_lag_ms=lag_ms, observers=observers)
     if views.tentative:
         say(
             "tentative: the log was cleaned and no heartbeat vouches for what is left; "

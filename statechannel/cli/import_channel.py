@@ -9,7 +9,7 @@ import typer
 from ulid import ULID
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
-from statechannel.audit.export_file import ExportFile, read_export
+from statechannel.audit.export_file import ExportFile, read_export, size_bytes
 from statechannel.audit.import_plan import DEFAULT_HEADROOM, ImportPlan, PlannedNamespace, plan_import
 from statechannel.audit.import_run import Importer, Stage
 from statechannel.audit.views import LogViews, read_views
@@ -101,8 +101,7 @@ def import_(
 
 
 def _read(file: Path, compaction_lag_ms: int) -> tuple[ExportFile, LogViews]:
-    size_bytes = file.stat().st_size if file.exists() else 0
-    with progress(f"reading {file.name}", size_bytes, unit="bytes") as told:
+    with progress(f"reading {file.name}", size_bytes(file), unit="bytes") as told:
         export = read_export(file, progress=told)
     with progress("judging", export.records, unit="records") as told:
         return export, read_views(export, compaction_lag_ms=compaction_lag_ms)

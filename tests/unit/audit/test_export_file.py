@@ -1,6 +1,7 @@
 """Export files: what is written is read back; what is malformed is refused with its line and the reason."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statechannel.audit.errors import ExportFileError
-from statechannel.audit.export_file import read_export, write_export
+from statechannel.audit.errors import AuditQuestionError, ExportFileError
+from statechannel.audit.export_file import read_export, size_bytes, write_export
 from statechannel.audit.export_line import ExportHeader, format_record, parse_record
+from statechannel.audit.new_file import check_writable
+from statechannel.audit.verdict_file import lines_file
 from statechannel.core.inputs import RecordRead, Topic
 
 HEADER = '{"export": 1, "topic": "t", "end_offsets": {"0": 10, "1": 5}, "exported_at_ms": 1}'
@@ -72,6 +75,7 @@ def test_every_key_and_value_survives(key: bytes | None, value: bytes | None) ->
         ([HEADER.replace('"export": 1', '"export": true')], 1, "export format True is not known"),
         ([HEADER.replace('"t"', "7")], 1, "`topic`"),
         ([HEADER.replace('{"0": 10, "1": 5}', "{}")], 1, "`end_offsets`"),
+        ([HEADER.replace('"1": 5', f'"{"1" * 5000}": 5')], 1, "`end_offsets` holds"),
         ([HEADER.replace('"1": 5', '"2": 5')], 1, "all partitions from 0 on"),
         ([HEADER.replace("10", "-1")], 1, "`end_offsets` holds '0': -1"),
         ([HEADER.replace('"exported_at_ms": 1', '"exported_at_ms": 1.5')], 1, "`exported_at_ms`"),
@@ -113,3 +117,82 @@ def test_a_record_is_one_line_even_where_its_value_has_many() -> None:
     line = format_record(record(0, 0, b"a\nb", b"1\n2"))
     assert line.count(b"\n") == 1
     assert json.loads(line)["value"] == "1\n2"
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(("age_ms", "refused"), [(1_000, True), (6 * DAY_MS, True), (8 * DAY_MS, False)])
+def test_a_file_that_lost_its_end_is_refused_unless_a_cleaned_null_may_have_stood_there(
+    age_ms: int, refused: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "export.jsonl"
+    now_ms = 1_700_000_000_000
+    records = [
+        record(0, 0)._replace(timestamp_ms=now_ms),
+        *(record(1, n)._replace(timestamp_ms=now_ms - age_ms) for n in (3, 4)),
+    ]
+    write_export(path, ExportHeader("t", {0: 1, 1: 6}, 0), records, now_ms=lambda: now_ms)
+    assert read_export(path, made_here=True).records == 3
+    if not refused:
+        assert read_export(path).records == 3
+        return
+    with pytest.raises(ExportFileError, match=r"was cut: partition 1 ends with offset 4.* up to offset 5"):
+        read_export(path)
+
+
+def test_a_line_is_not_read_without_bound(tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+    with path.open("wb") as file:
+        file.truncate(20 * 1024**3)
+    with pytest.raises(ExportFileError, match="line 1: longer than"):
+        read_export(path)
+
+
+def test_what_is_no_file_or_has_an_impossible_name_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, why in ((pipe, "a pipe or a device"), (tmp_path / ("x" * 300), "File name too long")):
+        with pytest.raises(ExportFileError, match=why):
+            read_export(path)
+        assert size_bytes(path) == 0
+
+
+def test_pipes_are_not_replaced_and_links_stay(tmp_path: Path) -> None:
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    to_pipe = tmp_path / "to-pipe"
+    to_pipe.symlink_to(pipe)
+    for path in (pipe, to_pipe):
+        with pytest.raises(AuditQuestionError, match="not a file but"):
+            write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
+    assert pipe.is_fifo()
+    for _ in range(2):
+        write_export(link, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
+        assert link.is_symlink()
+        assert read_export(file).records == 0
+    assert {item.name for item in tmp_path.iterdir()} == {"pipe", "link", "to-pipe", "file"}
+
+
+@pytest.mark.parametrize("name", [".", "/", "x" * 300])
+def test_names_that_no_file_can_have_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ExportFileError, match="cannot be written"):
+        write_export(Path(name), ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
+    with pytest.raises(ExportFileError, match="cannot be written"), lines_file(Path(name)):
+        pass
+    with pytest.raises(ExportFileError, match="cannot be written"):
+        check_writable(Path(name))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_exports_to_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+
+    def with_another() -> Iterator[RecordRead]:
+        write_export(path, ExportHeader("other", {0: 0}, 1), [], now_ms=lambda: 1)
+        yield record(0, 0)
+
+    write_export(path, ExportHeader("t", {0: 1}, 1), with_another(), now_ms=lambda: 1)
+    assert (read_export(path).header.topic, read_export(path).records) == ("t", 1)

@@ -216,3 +216,13 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         (0, "the drain of b2 ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
     ]
+
+
+def test_the_longest_gap_is_told_of_an_owner_last_heard_before_it_served() -> None:
+    log = Log()
+    log.assigned()
+    lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": log.at_ms - 500}
+    log.write(BUNDLE, "Assigning", to="b2", by="b3", forced=True, lost=lost, after_ms=3_000)
+    log.write(BUNDLE, "Assigned", to="b2", by="b2")
+    (one,) = told(log)
+    assert one.said.endswith("; the longest gap in service was 4.0 s")

@@ -135,6 +135,14 @@ def test_a_lost_owner_is_missing_since_it_was_last_heard(log: Log) -> None:
     assert gap.why == "b1 was gone, repaired by b2"
 
 
+def test_a_lost_owner_is_not_missing_before_its_own_assigned(log: Log) -> None:
+    log.assigned()
+    lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 0}
+    log.write(BUNDLE, "Assigning", by="b2", to="b3", forced=True, lost=lost, after_ms=6_000)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.start_ms) == (Cause.OWNER_LOST, 3_000)
+
+
 @pytest.mark.parametrize(
     "lost", [None, 7, {}, {"broker": 1, "last_heard_ms": 1}, {"broker": "b1", "last_heard_ms": "x"}]
 )

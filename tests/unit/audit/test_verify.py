@@ -169,6 +169,22 @@ def test_a_compacted_log_tells_the_present_and_not_the_past(tmp_path: Path) -> N
     assert Status.INCOMPLETE in statuses[9]
 
 
+def test_what_is_found_of_a_replica_does_not_depend_on_the_others(tmp_path: Path) -> None:
+    log = Log()
+    log.assigned()
+    views = [View(0, 1), View(0, 1)]
+    for view, records in zip(views, (log.records[:1], log.records), strict=True):
+        for record in records:
+            view.read(*record[2:3], *record[4:])
+    path = tmp_path / "log.jsonl"
+    cleaned = [log.records[0], log.records[2]]  # the later one of the bundle has superseded the earlier
+    write_export(path, ExportHeader("t", {0: 3}, 10**12), cleaned, now_ms=lambda: 10**12)
+    export, words = read_export(path), [dump_of({0: view}).word for view in views]
+    alone = [check_words(export, [word], compaction_lag_ms=LAG_MS)[0][0].status for word in words]
+    together = [one.status for (one,) in check_words(export, words, compaction_lag_ms=LAG_MS)]
+    assert together == alone == [Status.EQUAL, Status.INCOMPLETE]
+
+
 @pytest.mark.parametrize(
     "body",
     [
