@@ -131,7 +131,7 @@ class ChannelIncidents:
         """Everything that is kept, in no particular order."""
         found = list(self._told.values())
         found += [self._of_lost(lost) for lost in self._lost.values()]
-        found += [_of_gap(gap) for gap in self._long.values() if gap.cause is not Cause.OWNER_LOST]
+        found += [_of_gap(gap) for gap in self._long.values() if gap.cause is not Cause.OWNER_LOST or not gap.repaired]
         return found
 
     def _of_lost(self, lost: _Lost) -> Incident:

@@ -28,9 +28,7 @@ class Cause(StrEnum):
 
     TRANSFER = "transfer"
     UNLOAD = "unload"
-    OWNER_LOST = (
-        "owner-lost"  # a repair record says which owner was gone, killed or left too late, and when it was last heard
-    )
+    OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone, killed or left too late, and when it was last heard
     REPAIR = "repair"  # forced, and the record does not say who was lost
     BEFORE_LOG = "before-log"  # it began before the first record judged
 
@@ -180,6 +178,8 @@ class Gaps:
         if change.state in _SERVED:
             held = self._open.get(bundle)
             back = held is not None and held.state is State.RELEASING
+            if held is None and bundle in self._served:
+                self._resumed(record, change, key, self._served[bundle])
             self._close(bundle, record, End.TAKEN_BACK if back else End.ASSIGNED, key.owner)
             self._served[bundle] = _Served(key.owner, record.timestamp_ms)
             self._unserved.discard(bundle)
@@ -192,6 +192,16 @@ class Gaps:
             else:
                 self._unserved.add(bundle)
         self._note_unassigned(record, bundle, change.state, on_request=key.was is not State.ASSIGNING)
+
+    def _resumed(self, record: RecordRead, change: Record, key: KeyState, served: _Served) -> None:
+        """A new process of the owner goes on; the one before it was gone for a while, which no repair has noticed."""
+        lost = lost_of(change)
+        if lost is not None:
+            why = f"{lost.broker} was gone, and resumed when it was started again"
+            self._begin(record, change, key, Cause.OWNER_LOST, why, served.owner)
+            gap = self._open[key.name].gap
+            start_ms = min(gap.start_ms, max(lost.last_heard_ms, served.said_ms))
+            self._open[key.name].gap = replace(gap, start_ms=start_ms)
 
     def _forced(self, record: RecordRead, change: Record, key: KeyState) -> None:
         bundle = key.name
@@ -266,7 +276,7 @@ def _let_go(source: str | None, to: str | None) -> tuple[Cause, str]:
 
 
 class Lost(NamedTuple):
-    """What a repair record says of the owner that was lost."""
+    """What a repair, or a resume by the next process, says of the owner that was lost."""
 
     broker: str
     incarnation: str | None
@@ -274,7 +284,7 @@ class Lost(NamedTuple):
 
 
 def lost_of(record: Record) -> Lost | None:
-    """The field `lost`, if it is of the form that repairs write; nobody judges it."""
+    """The field `lost`, if it is of the form that brokers write; nobody judges it."""
     lost = record.raw.get("lost")
     if not isinstance(lost, dict):
         return None

@@ -226,3 +226,22 @@ def test_operations_are_followed_to_their_end(log: Log) -> None:
     operation, times = seen.known["op-1"], seen.times["op-1"]
     assert (operation.status, operation.result, operation.destination) == ("ended", "transferred", "b2")
     assert (times.began_ms, times.changed_ms, times.by) == (4_000, 6_000, "b1")
+
+
+def test_a_process_that_resumes_tells_since_when_the_one_before_was_gone(log: Log) -> None:
+    log.assigned()
+    lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 5_000}
+    log.write(BUNDLE, "Assigned", to="b1", action="resume", lost=lost, after_ms=6_000)
+    (gap,) = log.gaps()
+    assert (gap.cause, gap.start_ms, gap.end_ms, gap.before, gap.after) == (Cause.OWNER_LOST, 5_000, 9_000, "b1", "b1")
+    assert (gap.why, gap.end, gap.repaired) == (
+        "b1 was gone, and resumed when it was started again",
+        End.ASSIGNED,
+        False,
+    )
+
+
+def test_a_process_that_goes_on_after_its_own_pause_has_no_gap(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Assigned", to="b1", action="resume", after_ms=6_000)
+    assert log.gaps() == []
