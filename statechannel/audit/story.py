@@ -28,7 +28,7 @@ class Cause(StrEnum):
 
     TRANSFER = "transfer"
     UNLOAD = "unload"
-    OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone, killed or left too late, and when it was last heard
+    OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone and when it was last heard
     REPAIR = "repair"  # forced, and the record does not say who was lost
     BEFORE_LOG = "before-log"  # it began before the first record judged
 
