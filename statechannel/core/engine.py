@@ -263,17 +263,6 @@ class Engine:
         """Whether records make sense now: not while the log is away."""
         return self.presence.announced and self.mode is not Mode.SAFE and self.mode is not Mode.STARTING
 
-    def current(self, namespace: str) -> bool:
-        """Whether answers about this namespace come from a current view."""
-        replica = self.replicas[self.partition_of(namespace)]
-        return self.judges(replica.partition) and self.mode is not Mode.SAFE
-
-    def view_age_s(self, namespace: str) -> float:
-        """How old the view is that safe mode answers from."""
-        replica = self.replicas[self.partition_of(namespace)]
-        stood_s = self.now.mono_s - replica.stopped_at_s if replica.phase is Phase.STOPPED else 0.0
-        return max(self.presence.silence_s, stood_s)
-
     def is_lost(self, broker: str) -> bool:
         """Whether a broker is known to be gone; never while this process is not sure of its own ears."""
         if broker == self.identity.broker or broker in self.presence.members.alive:
@@ -372,7 +361,9 @@ class Engine:
     def _records_read(self, records: Sequence[RecordRead]) -> None:
         taken = 0
         if records[0].topic is Topic.CHANNEL:
-            taken = self.replicas[records[0].partition].read_many(self.now.mono_s, records)
+            replica = self.replicas[records[0].partition]
+            replica.read_at_s = self.now.mono_s
+            taken = replica.read_many(self.now.mono_s, records)
             for record in records[:taken]:
                 if record.key is not None and record.key[:1] == b"!":
                     self._control_read(record)
@@ -387,6 +378,7 @@ class Engine:
                 self.presence.read(event)
             return
         replica = self.replicas[event.partition]
+        replica.read_at_s = self.now.mono_s
         if event.key is not None and event.key[:1] == b"!":
             self._control_read(event)
         before = replica.phase

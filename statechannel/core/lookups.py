@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from statechannel.core.chosen import Chosen, OnTheirWay
 from statechannel.core.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.core.deadlines import Deadlines
+from statechannel.core.freshness import is_current, view_age_s
 from statechannel.core.in_line import InLine
 from statechannel.core.names import place
 from statechannel.core.proposals import Result
@@ -115,9 +116,9 @@ class Lookups:
         if owner is None or key.generation is None:
             return None, key.name, "no owner"
         member = engine.presence.members.alive.get(owner)
-        if not engine.current(key.namespace):
+        if not is_current(engine, key.namespace):
             urls = member.urls if member is not None else {}
-            age_s = engine.view_age_s(key.namespace)
+            age_s = view_age_s(engine, key.namespace)
             return Owned(key.name, owner, key.generation, urls, age_s), "", ""
         if owner == engine.identity.broker:
             if not engine.reactions.serves(key):

@@ -45,6 +45,7 @@ class Replica:
         why: A sentence on the last change of phase.
         newer_format: The format that stopped the reader, at `stopped_at_s`.
         timestamp_ms: Log time of the newest record read.
+        read_at_s: When a record of the partition came last, be it a heartbeat; or when it was opened.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Replica:
         self.newer_format = 0
         self.stopped_at_s = 0.0
         self.timestamp_ms = 0
+        self.read_at_s = 0.0
         self.position = 0
         self.end_offset = 0
         self._half_lag_s = compaction_lag_s / 2
@@ -91,7 +93,7 @@ class Replica:
 
     def opened(self, now_s: float, first_offset: int, end_offset: int) -> None:
         """The partition is read from its beginning, (again)."""
-        self._opened_at_s = now_s
+        self._opened_at_s = self.read_at_s = now_s
         self.position = 0
         self._kept, self._kept_bytes = [], 0
         self.end_offset = end_offset
