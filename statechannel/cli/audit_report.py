@@ -100,7 +100,7 @@ def _opened(asked: Asked) -> Iterator[ExportFile]:
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
         path = Path(folder) / "export.jsonl"
         load_archive_export(asked.engine)(source, path, asked.options, progress=progress)
-        with open_export(ExportSource(path), progress) as export:
+        with open_export(ExportSource(path, made_here=True), progress) as export:
             yield export
 
 
