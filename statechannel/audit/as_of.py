@@ -53,8 +53,11 @@ class Cut(NamedTuple):
     last_offset: int
 
 
-def parse_as_of(text: str) -> AsOf:
+def parse_as_of(text: str, name: str = "--as-of") -> AsOf:
     """Read a bare number (offset), milliseconds since 1970 with the suffix `ms`, or ISO 8601 (UTC unless it says so).
+
+    Args:
+        name: Where the text stood.
 
     Raises:
         AuditQuestionError: It is none of them.
@@ -68,7 +71,7 @@ def parse_as_of(text: str) -> AsOf:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise AuditQuestionError(
-            f"--as-of {text!r} is neither an offset nor a time.",
+            f"{name} {text!r} is neither an offset nor a time.",
             hint="Examples: 1042 (offset), 1767225600000ms, 2026-01-01T00:00:00Z.",
         ) from None
     if moment.tzinfo is None:

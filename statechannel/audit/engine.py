@@ -33,9 +33,14 @@ class Read(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExportSource:
-    """An export file."""
+    """An export file.
+
+    Attributes:
+        made_here: It was just made of a topic or an archive, so that it is known to be whole.
+    """
 
     path: Path
+    made_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from enum import IntEnum
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class ExportFileError(StateChannelError):
 
 def unwritable(path: Path, error: OSError) -> ExportFileError:
     """The error of a file that cannot be written, with what fits its cause."""
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
         hint = f"There is no folder {path.parent}: make it, or choose another."
     elif error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "Make room on the disk, or choose a file on another one."

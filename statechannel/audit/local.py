@@ -88,7 +88,7 @@ def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
     if isinstance(source, ArchiveSource):
         raise AuditQuestionError("The local engine reads no archives.", hint="Add `--engine spark`.")
     if isinstance(source, ExportSource):
-        yield read_log(source.path, progress)
+        yield read_log(source.path, progress, made_here=source.made_here)
         return
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
         path = Path(folder) / "export.jsonl"

@@ -143,7 +143,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     for area in found.areas.values():
         area.end(now_ms)
     for name, parts in zip(question.wanted, wanted, strict=True):
-        if not any((known := parse_key(key)) is not None and overlap(known, parts) for key in found.tree.records):
+        if not _is_told(name, parts, found.tree.records):
             raise NotInLogError(name)
     chosen = choose(found.tree.records, found.gaps.by_bundle, wanted, limits.bundles)
     return {
@@ -161,6 +161,13 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "keys_all": len(found.tree.records),
         "lanes": _lanes(export, question, found, chosen, progress),
     }
+
+
+def _is_told(name: str, parts: KeyParts, told: Iterable[bytes]) -> bool:
+    """Whether the log has the bundle of that very name, or anything of the namespace or the topic."""
+    if parse_key(name.encode()) is not None and not parts.is_namespace:
+        return any(key == name.encode() for key in told)
+    return any((known := parse_key(key)) is not None and overlap(known, parts) for key in told)
 
 
 def _wanted(name: str) -> KeyParts:

@@ -88,7 +88,7 @@ class Asked:
             path = Path(folder) / "export.jsonl"
             self.source.export(path)
             yield Asked(
-                ExportSource(path),
+                ExportSource(path, made_here=True),
                 self.as_of,
                 self.read,
                 self.compaction_lag_ms,

@@ -19,7 +19,7 @@ from statechannel.cli.audit_asking import Asked, asking
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import reaching
-from statechannel.cli.output import print_json_lists, stdout
+from statechannel.cli.output import print_json_lists, say, stdout
 from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key
 
 
@@ -51,15 +51,18 @@ def gaps_of(
     ] = None,
 ) -> None:
     """Each interval in which nobody served a bundle: cause and length; by namespace the worst and the sum."""
-    result = asked.answer(Wants(gaps=True, cuts=True))
-    rows, sums = _of(result, of)
+    with asked.standing_still() as still:
+        result = still.answer(Wants(gaps=True, cuts=True))
+        rows, sums = _of(result, of)
+        if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
+            raise not_named(of)
     if not asked.table:
         head = {"namespaces": sums, "all": gap_sums.whole(sums)}
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
     _log_line(asked, result)
     audit_told.gap_sums(sums)
-    audit_tables.gaps(rows)
+    audit_tables.gaps(rows, untold=audit_tables.untold(result))
 
 
 def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
@@ -100,7 +103,7 @@ def rejected(asked: Asked) -> None:
         print_json_lists(about(asked, result) | {"rejected": found}, {})
         return
     _log_line(asked, result)
-    audit_told.rejected(found)
+    audit_told.rejected(found, untold=audit_tables.untold(result))
 
 
 @reaching
@@ -114,7 +117,7 @@ def diff(
     """What differs in the accepted states of two moments: owners, states, generations, bundles that came and went."""
     if as_of is not None:
         raise AuditQuestionError("diff looks at T1 and T2, not at --as-of.", hint="Leave --as-of out.")
-    first, second = parse_as_of(t1), None if t2 is None else parse_as_of(t2)
+    first, second = parse_as_of(t1, "T1"), None if t2 is None else parse_as_of(t2, "T2")
     t2 = t2 or "the end"
     with asked.standing_still() as still:
         before = still.answer(Wants(states=True, cuts=True), first)
@@ -139,7 +142,14 @@ def diff(
     if not asked.table:
         print_json_lists(head, {"differences": rows})
         return
-    audit_told.differences(head, rows)
+    for name, moment, text in (("T1", first, t1), ("T2", second, t2)):
+        if moment is not None and moment.offset is not None and moment.offset >= _last_end(after):
+            say(f"note: {name} {text} lies behind the end of every partition: it is the end of the log")
+    audit_told.differences(head, rows, untold=any(audit_tables.untold(one) for one in (before, after)))
+
+
+def _last_end(result: AuditResult) -> int:
+    return max(result.answer["end_offsets"].values(), default=0)
 
 
 def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def _opened(asked: Asked) -> Iterator[ExportFile]:
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
         path = Path(folder) / "export.jsonl"
         load_archive_export(asked.engine)(source, path, asked.options, progress=progress)
-        with open_export(ExportSource(path), progress) as export:
+        with open_export(ExportSource(path, made_here=True), progress) as export:
             yield export
 
 
@@ -120,7 +121,7 @@ def _source_name(source: Source) -> str:
 
 def _check_writable(path: Path) -> None:
     """Refuse at once, not after a long reading."""
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
         raise AuditQuestionError(f"{path} is a folder.", hint="Name a file in it.")
     check_writable(path)
 

@@ -18,6 +18,14 @@ from statechannel.core.verdict import MEANING, Verdict
 
 _GAPS_SHOWN = 200
 _OWNED_SHOWN = 1_000
+NOT_KNOWN = "not known: the log does not tell any more"
+
+
+def untold(result: AuditResult) -> bool:
+    """Whether no partition that has records tells what was asked."""
+    incomplete = result.complete.get("incomplete", ())
+    ends = result.answer["end_offsets"]
+    return bool(incomplete) and all(int(number) in incomplete for number, end in ends.items() if end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,7 @@ def show(result: AuditResult, history_title: str | None, cuts: Past | None = Non
     answer = result.answer
     unsure = result.complete.get("incomplete", ()) if cuts is not None else ()
     if history_title is None:
-        _whole(answer, cuts, unsure)
+        _whole(result, cuts, unsure)
     else:
         about = ("read", "tentative", "as of", "last offsets", "end offsets", "digest")
         facts = [(what, value) for what, value in _facts(answer, cuts) if what in about or what.startswith("stopped")]
@@ -62,11 +70,13 @@ def show(result: AuditResult, history_title: str | None, cuts: Past | None = Non
         )
     if result.gaps is not None:
         _blank()
-        gaps(result.gaps)
+        gaps(result.gaps, untold=untold(result))
     elif result.gap_count is not None and history_title is None:
         _blank()
         every, open_ = result.gap_count
-        stdout().print(f"gaps in service: {every}" + (f", of which {open_} open; --gaps lists them" if every else ""))
+        listed = f", of which {open_} open; --gaps lists them" if every else ""
+        said = NOT_KNOWN if untold(result) and not every else f"{every}{listed}"
+        stdout().print(f"gaps in service: {said}")
     if result.moves is not None:
         _blank()
         print_table(
@@ -83,13 +93,15 @@ def show(result: AuditResult, history_title: str | None, cuts: Past | None = Non
         _history(history_title, result.history)
 
 
-def _whole(answer: dict[str, Any], cuts: Past | None, unsure: Sequence[int]) -> None:
-    print_table(("what", "value"), _facts(answer, cuts))
+def _whole(result: AuditResult, cuts: Past | None, unsure: Sequence[int]) -> None:
+    answer = result.answer
+    compacted = ", ".join(result.complete.get("complete_from", {}))
+    print_table(("what", "value"), _facts(answer, cuts, compacted))
     _blank()
     print_table(
         ("rejected", "records", "meaning"),
         [(reason, count, MEANING[Verdict(reason)]) for reason, count in answer["rejected"].items()],
-        empty="no record was rejected",
+        empty=_none_rejected(result, compacted),
     )
     _blank()
     if unsure:
@@ -108,7 +120,13 @@ def _whole(answer: dict[str, Any], cuts: Past | None, unsure: Sequence[int]) -> 
         )
 
 
-def _facts(answer: dict[str, Any], past: Past | None) -> Iterator[tuple[str, object]]:
+def _none_rejected(result: AuditResult, compacted: str) -> str:
+    if untold(result):
+        return f"rejected: {NOT_KNOWN}"
+    return "none rejected of those counted; `audit rejected` begins earlier" if compacted else "no record was rejected"
+
+
+def _facts(answer: dict[str, Any], past: Past | None, compacted: str = "") -> Iterator[tuple[str, object]]:
     yield "read", "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     if answer.get("tentative"):
         yield "tentative", "yes: cleaned records may hide here what was accepted (see `--read`)"
@@ -119,6 +137,11 @@ def _facts(answer: dict[str, Any], past: Past | None) -> Iterator[tuple[str, obj
     else:
         yield "end offsets", ends(answer)
         yield "records", f"{answer['records']:,}"
+    if compacted:
+        yield (
+            "counted",
+            f"of partition {compacted} only what follows its newest heartbeat",
+        )
     yield "accepted", f"{answer['accepted']:,}"
     yield "duplicates", f"{answer['duplicates']:,}"
     yield "asserts", f"{answer['asserts']['equal']:,} equal, {answer['asserts']['stale']:,} stale"
@@ -153,8 +176,12 @@ def completeness(complete: Mapping[str, Any]) -> None:
         )
 
 
-def gaps(gaps: Rows) -> None:
-    """Gaps in service, the newest of them."""
+def gaps(gaps: Rows, *, untold: bool) -> None:
+    """Gaps in service, the newest of them.
+
+    Args:
+        untold: See there.
+    """
     lengths = array("q", (gap["length_ms"] for gap in gaps if gap["length_ms"] is not None))
     title = "Gaps in service"
     if lengths:
@@ -180,7 +207,7 @@ def gaps(gaps: Rows) -> None:
             for gap in deque(gaps, maxlen=_GAPS_SHOWN)
         ],
         title=title,
-        empty="none: every bundle that had an owner kept one",
+        empty=NOT_KNOWN if untold else "none: no gap in what the log tells",
     )
     if len(gaps) > _GAPS_SHOWN:
         stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")

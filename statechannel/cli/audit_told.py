@@ -105,13 +105,17 @@ def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
     stdout().print()
 
 
-def rejected(found: Mapping[str, Any]) -> None:
-    """By reason, by writer, with the winners, and the newest."""
+def rejected(found: Mapping[str, Any], *, untold: bool) -> None:
+    """By reason, by writer, with the winners, and the newest.
+
+    Args:
+        untold: See `audit_tables.untold`.
+    """
     print_table(
         ("rejected", "records", "first", "last", "meaning"),
         [(row["reason"], row["records"], *_when(row), MEANING[Verdict(row["reason"])]) for row in found["by_reason"]],
         title=f"Rejected: {found['records']:,}",
-        empty="no record was rejected",
+        empty=audit_tables.NOT_KNOWN if untold else "no record was rejected",
     )
     if not found["records"]:
         return
@@ -169,18 +173,23 @@ def side(text: str, result: AuditResult) -> dict[str, Any]:
     }
 
 
-def differences(head: Mapping[str, Any], rows: Rows) -> None:
-    """What differs between two moments."""
+def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
+    """What differs between two moments.
+
+    Args:
+        untold: See `audit_tables.untold`; of either moment.
+    """
     for name in ("from", "to"):
         one = head[name]
         lasts = ", ".join(f"{number}: {offset}" for number, offset in one["last_offsets"].items())
         stdout().print(Text(f"{name} {one['as_of']}: last offsets {lasts}; digest {one['digest'] or 'not known'}"))
     audit_tables.completeness(head)
     stdout().print()
+    same = "nothing differs" + (" in the other partitions" if head.get("incomplete") else "")
     print_table(
         ("what", "number"),
         [(name.replace("_", " "), count) for name, count in head["counts"].items()],
-        empty="nothing differs" + (" in the other partitions" if head.get("incomplete") else ""),
+        empty=audit_tables.NOT_KNOWN if untold else same,
     )
     if not len(rows):
         return

@@ -129,7 +129,7 @@ def _log(source: Source) -> Iterator[ExportFile]:
         with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
             path = Path(folder) / "export.jsonl"
             source.export(path)
-            yield read_log(path, progress)
+            yield read_log(path, progress, made_here=True)
 
 
 def _tell(asked: Sequence[_Asked], *, table: bool) -> None:

@@ -191,5 +191,5 @@ def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
         if result["owners"]:
             say(
                 "Now start the brokers that are named, together: bundles of one that is not heard within "
-                "membership.expiry_s are given to others."
+                "membership.expiry_s are given to others. Until then they are Assigning; `statechannel bundles` shows them."
             )
