@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from statechannel.audit.story import lost_of
-from statechannel.core.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_topic, topic_hash
+from statechannel.core.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_typed_topic, topic_hash
 from statechannel.core.states import Action, State
 from statechannel.core.verdict import Verdict
 
@@ -240,7 +240,7 @@ def _meant(name: str) -> tuple[KeyParts, str]:
     parts = parse_key(name.encode())
     if parts is not None and not parts.is_namespace:
         return parts, name
-    topic = split_topic(name) if parts is None else None
+    topic = split_typed_topic(name) if parts is None else None
     if topic is None:
         raise ValueError(f"{name!r} is neither a bundle nor a topic")
     namespace, full_name = topic

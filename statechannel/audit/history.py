@@ -9,7 +9,7 @@ from typing import Any
 from statechannel.audit.changed import Changes
 from statechannel.audit.spool import Spool
 from statechannel.audit.story import repair_reason
-from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_topic, topic_hash
+from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_typed_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.core.view import Judgement, View
@@ -122,7 +122,7 @@ def meant(name: str) -> tuple[KeyParts, str]:
     parts = parse_key(name.encode())
     if parts is not None:
         return parts, name
-    topic = split_topic(name)
+    topic = split_typed_topic(name)
     if topic is None:
         raise ValueError(f"{name!r} is neither a bundle nor a namespace nor a topic")
     namespace, full_name = topic

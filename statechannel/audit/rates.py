@@ -16,7 +16,7 @@ GROUPS: dict[str, frozenset[Verdict]] = {
     "rejected": frozenset(REJECTIONS),
     "duplicates": frozenset({Verdict.DUPLICATE}),
     "asserts": frozenset({Verdict.ASSERT_EQUAL, Verdict.ASSERT_STALE}),
-    "heartbeats": frozenset({Verdict.CONTROL}),
+    "control records": frozenset({Verdict.CONTROL}),
 }
 """Verdicts that people are shown as one row; programs are told each."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
@@ -23,20 +24,27 @@ class PartWord(NamedTuple):
     Attributes:
         applied: Offset through which the replica has taken everything in.
         digest: None where it does not know the accepted states; `why` says so.
+        keys: How many it knows; None where it did not say.
     """
 
     applied: int
     digest: str | None
     why: str
+    keys: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaWord:
-    """The document of `/digest`, and the first line of `/dump`."""
+    """The document of `/digest`, and the first line of `/dump`.
+
+    Attributes:
+        digest: Of all partitions; None where it does not know the accepted states of each.
+    """
 
     broker: str
     incarnation: str
     partitions: Mapping[int, PartWord]
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +77,23 @@ def parse_word(body: bytes) -> ReplicaWord:
         numbers[int(name)] = _part(part)
     if sorted(numbers) != list(range(len(numbers))):
         raise _bad("`partitions` does not name all of them")
-    return ReplicaWord(broker, incarnation, numbers)
+    digest = found.get("digest")
+    return ReplicaWord(broker, incarnation, numbers, digest if isinstance(digest, str) else None)
 
 
 def _part(part: Mapping[str, Any]) -> PartWord:
     applied, digest, why = part.get("applied"), part.get("digest"), part.get("why")
     if type(applied) is not int or applied < -1 or not (digest is None or isinstance(digest, str)):
         raise _bad("`applied` or `digest` of a partition is no such thing")
-    return PartWord(applied, digest, why if isinstance(why, str) else "")
+    keys = part.get("keys")
+    return PartWord(applied, digest, why if isinstance(why, str) else "", keys if type(keys) is int else None)
 
 
 def parse_dump(lines: Iterable[bytes]) -> ReplicaDump:
     """Read a dump.
 
     Raises:
-        ReplicaWordError: It is none, or it was cut short in a line.
+        ReplicaWordError: It is none, it was cut short, or its lines are not those of the digest in it.
     """
     every = iter(lines)
     word = parse_word(next(every, b""))
@@ -95,6 +105,11 @@ def parse_dump(lines: Iterable[bytes]) -> ReplicaDump:
             raise _bad(f"a line of the dump is no JSON: {line[:80]!r}") from None
         if not isinstance(fields, list) or len(fields) != 6 or not isinstance(fields[0], str):  # noqa: PLR2004
             raise _bad(f"a line of the dump is not [key, version, state, from, to, id]: {line[:80]!r}")
+    keys = sum(part.keys or 0 for part in word.partitions.values())
+    if len(found) < keys:
+        raise _bad(f"a dump that ends early: {len(found)} of its {keys} keys came")
+    if word.digest is not None and sha256(b"".join(found)).hexdigest() != word.digest:
+        raise _bad("a dump whose lines are not those of the digest in its head")
     return ReplicaDump(word, found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from statechannel.core.bundle import FULL_UPPER, KeyParts, bundle_key, parse_key, split_topic, topic_hash
+from statechannel.core.bundle import FULL_UPPER, KeyParts, bundle_key, parse_key, split_typed_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
@@ -53,7 +53,7 @@ def wanted_part(name: str) -> KeyParts | None:
     parts = parse_key(name.encode())
     if parts is not None:
         return parts
-    topic = split_topic(name)
+    topic = split_typed_topic(name)
     if topic is None:
         return None
     place = topic_hash(topic[1])

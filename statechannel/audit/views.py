@@ -9,7 +9,7 @@ from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.export_file import ExportFile
 from statechannel.audit.verdict_file import Observe
 from statechannel.core.auditor import audit_full, audit_part
-from statechannel.core.bundle import parse_key, partition_of, split_topic, topic_hash
+from statechannel.core.bundle import parse_key, partition_of, split_typed_topic, topic_hash
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
 from statechannel.core.part import PartitionAudit
@@ -62,7 +62,7 @@ class LogViews:
         """
         parts = parse_key(name.encode())
         bundle = parts is not None and not parts.is_namespace
-        topic = split_topic(name)
+        topic = split_typed_topic(name)
         if not bundle and topic is None:
             raise NotInLogError(
                 f"`{name}` names no topic or bundle: say tenant/namespace/topic or tenant/namespace/0x..._0x..."

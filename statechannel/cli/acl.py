@@ -11,9 +11,11 @@ import typer
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.kafka_wait import told_if_slow
+from statechannel.cli.live_log import describe_topic
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table, say
-from statechannel.kafka.acl_rules import ANY_HOST, Binding, Comparison, Role, Rule, compare, lacking, rules_of
+from statechannel.core.inputs import Topic
+from statechannel.kafka.acl_rules import ANY_HOST, Binding, Comparison, Resource, Role, Rule, compare, lacking, rules_of
 from statechannel.kafka.acls import AclAdmin, principal_hint, user_of
 
 app = typer.Typer(
@@ -116,6 +118,8 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
             ("resource", "name", "right", "state"),
             [(rule.resource, rule.name, rule.right, state) for rule, state in states],
         )
+    if allowed.get((Resource.TOPIC, channel)) is None:
+        describe_topic(connection, Topic.CHANNEL)  # Kafka tells no rights on a topic that does not exist
     if missing:
         who = user_of(connection.client)
         raise CommandError(

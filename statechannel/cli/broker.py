@@ -229,10 +229,13 @@ async def _run(
             await opening
         return Stopped("closed", "told to end before it had caught up")
     channel = await opening
-    say(f"broker {broker} is caught up and takes bundles")
+    http = channel.identity.http
+    say(f"broker {broker} is caught up and takes bundles" + (f"; it answers operators at {http}" if http else ""))
     if hooks.plane is not None:
         hooks.plane.attach(channel)
-    hooks.tell("ready", "", broker=broker, incarnation=channel.identity.incarnation, urls=dict(listeners))
+    hooks.tell(
+        "ready", "", broker=broker, incarnation=channel.identity.incarnation, urls=dict(listeners), http=http or None
+    )
     ended = asyncio.ensure_future(channel.wait_stopped())
     await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():

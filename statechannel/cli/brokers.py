@@ -57,7 +57,7 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
                 one["lag_records"],
                 f"{duration(one['heard_ago_ms'])} ago",
                 one["software"],
-                " ".join(one["urls"].values()),
+                " ".join([*one["urls"].values(), *filter(None, [one["http"]])]),
                 *([one["remarks"]] if marked else []),
             )
             for one in found
@@ -100,6 +100,7 @@ def members(registry: Registry, views: LogViews, said: Remarks) -> list[dict[str
                 "started_at_ms": None,
                 "software": None,
                 "urls": {},
+                "http": None,
             }
         )
     return [one | {"remarks": said.brokers.get(one["broker"])} for one in found]
@@ -122,6 +123,7 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
         "started_at_ms": info.get("started_at_ms"),
         "software": info.get("software"),
         "urls": dict(member.urls),
+        "http": member.info.get("http"),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from statechannel.kafka.client_settings import ClientSettings, parse_override
 from statechannel.kafka.from_settings import names_servers, to_client, to_topics
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.settings import Settings, load
+
+_LEAST_S = 5.0
+"""A first answer of Kafka may take that long without anything being wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,13 @@ class Connection:
     def timeout_s(self) -> float:
         """Longest wait of one call to Kafka."""
         return self.settings.kafka.command_timeout_s
+
+    def within(self, most_s: float | None) -> Connection:
+        """The same for a command that ends after so long: no call to Kafka waits much longer than that."""
+        if most_s is None or self.timeout_s <= max(most_s, _LEAST_S):
+            return self
+        kafka = self.settings.kafka.model_copy(update={"command_timeout_s": max(most_s, _LEAST_S)})
+        return replace(self, settings=self.settings.model_copy(update={"kafka": kafka}))
 
 
 def read_settings(

@@ -46,12 +46,18 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
 
     try:
         result = run()
+        sys.stdout.flush()
     except typer.Exit as done:
         return done.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return failed("interrupted", "", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         silence_stdout()
+        return ExitCode.OK
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        silence_stdout()  # Click has ended it for the same reason
         return ExitCode.OK
     except StateChannelError as error:
         _trace(debug)
@@ -71,7 +77,7 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
 def _usage(error: Any) -> tuple[str, str]:
     context = getattr(error, "ctx", None)
     hint = f"See `{context.command_path} --help`." if context is not None else ""
-    return error.format_message(), hint
+    return " ".join(error.format_message().split()), hint
 
 
 def _tell(message: str, hint: str) -> None:

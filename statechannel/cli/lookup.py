@@ -14,7 +14,7 @@ from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, Timeout, reaching
 from statechannel.cli.output import Output, print_json, print_table
 from statechannel.cli.registry import Registry, read_registry
-from statechannel.core.bundle import is_bundle, split_topic
+from statechannel.core.bundle import is_bundle, is_mistyped_bundle, split_topic
 from statechannel.core.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
@@ -67,6 +67,13 @@ def require_name(name: str) -> None:
     Raises:
         CommandError: It is neither.
     """
+    if is_mistyped_bundle(name):
+        raise CommandError(
+            f"`{name}` is not a bundle",
+            hint="Say tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
+            "a topic of that name: persistent://tenant/namespace/topic.",
+            code=ExitCode.USAGE,
+        )
     if not is_bundle(name) and split_topic(name) is None:
         raise CommandError(
             f"`{name}` names no namespace to look in, so it is neither a topic nor a bundle",

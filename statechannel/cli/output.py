@@ -21,7 +21,8 @@ from rich.text import Text
 _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
 # What brokers wrote into the log must not steer the terminal of whoever looks.
-_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd")
+# Nor must a byte of a path or a variable that is no text end it: such bytes are lone surrogates.
+_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "\ufffd")
 
 
 _printed = False
@@ -61,7 +62,7 @@ class _Console(Console):
 def print_json(value: object) -> None:
     """One JSON document."""
     _note_printed()
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+    sys.stdout.write(_dumped(value, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def print_json_lists(document: Mapping[str, object], lists: Mapping[str, Iterable[object]]) -> None:
@@ -82,13 +83,31 @@ def print_json_lists(document: Mapping[str, object], lists: Mapping[str, Iterabl
 
 
 def _indented(value: object) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return _dumped(value, orjson.OPT_INDENT_2)
+
+
+def _dumped(value: object, option: int) -> str:
+    try:
+        return orjson.dumps(value, option=option).decode()
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_as_text(value), option=option).decode()
+
+
+def _as_text(value: object) -> object:
+    """The same with lone surrogates, which no JSON can hold, replaced."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, Mapping):
+        return {_as_text(key): _as_text(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_text(one) for one in value]
+    return value
 
 
 def print_json_line(value: object) -> None:
     """One line of JSON, at once: for streams."""
     _note_printed()
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
+    sys.stdout.write(_dumped(value, orjson.OPT_APPEND_NEWLINE))
     sys.stdout.flush()
 
 

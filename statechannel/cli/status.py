@@ -48,7 +48,7 @@ def status(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show how the channel and its brokers are, and what happened last; with --watch again and again."""
-    connection = connect()
+    connection = connect().within(max_seconds if watch else None)
     told = Told(
         RegistryStory(connection.settings.membership.expiry_s), incidents=ChannelIncidents(max(0.0, gap_over) * 1_000)
     )
@@ -109,7 +109,7 @@ def _shower(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None
     if output is Output.JSON:
         return print_json_line
     console = stdout()
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
 
         def line_by_line(found: dict[str, Any]) -> None:
             console.print(Text(f"--- {moment(found['at_ms'])}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from statechannel.cli.following import FollowedPartition, open_followed
 from statechannel.cli.kafka_wait import Pulse
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json_line, say, stdout
+from statechannel.core.bundle import is_namespace, partition_of
 from statechannel.core.inputs import RecordRead
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import REJECTIONS, Verdict
@@ -38,10 +39,10 @@ def watch(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Print accepted changes as they come, until interrupted; as JSON, one object a line."""
-    connection = connect()
+    connection = connect().within(max_seconds)
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     shown = 0
-    with closing(_judged(connection, ends_s)) as lines:
+    with closing(_judged(connection, ends_s, namespace)) as lines:
         for line in lines:
             if not _wanted(line, namespace, rejected=rejected):
                 continue
@@ -106,12 +107,25 @@ def _tell(part: FollowedPartition) -> None:
     say(f"partition {part.partition}: {replica.phase.value}" + (f" ({replica.why})" if replica.why else ""))
 
 
-def _judged(connection: Connection, ends_s: float | None) -> Generator[HistoryLine, None, None]:
+def _tell_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> None:
+    """A name that is mistyped would be watched in silence for ever; one that is not there yet may come."""
+    if (
+        not is_namespace(namespace)
+        or watched[partition_of(namespace, len(watched))].replica.view.get(namespace) is None
+    ):
+        say(f"there is no namespace {namespace} yet; `statechannel namespace list` has them all")
+
+
+def _judged(connection: Connection, ends_s: float | None, namespace: str | None) -> Generator[HistoryLine, None, None]:
     with ExitStack() as stack:
         watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
+        told = namespace is None
         while ends_s is None or time.monotonic() < ends_s:
             pulse.beat()
             for partition in watched:
                 for record, judgement in _next(partition):
                     yield history_line(record, judgement)
+            if not told and namespace is not None and all(partition.following for partition in watched):
+                told = True
+                _tell_if_unknown(watched, namespace)

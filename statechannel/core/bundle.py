@@ -27,6 +27,7 @@ _NAME = r"[A-Za-z0-9_=:.\-]{1,128}"
 _RANGE = r"0x([0-9a-f]{8})_0x([0-9a-f]{8})"
 _NAMESPACE = re.compile(rf"({_NAME})/({_NAME})", re.ASCII)
 _BUNDLE = re.compile(rf"({_NAME}/{_NAME})/({_RANGE})", re.ASCII)
+_LIKE_BUNDLE = re.compile(rf"{_NAME}/{_NAME}/0x[^/]*_0x[^/]*", re.ASCII)
 _RANGE_ONLY = re.compile(_RANGE, re.ASCII)
 _RANGES = re.compile(r"(?:0x[0-9a-f]{8}_0x[0-9a-f]{8})*", re.ASCII)
 _RANGE_LENGTH = len("0x00000000_0x00000000")
@@ -86,6 +87,11 @@ def is_bundle(text: str) -> bool:
     return _BUNDLE.fullmatch(text) is not None
 
 
+def is_mistyped_bundle(text: str) -> bool:
+    """Whether a name without a domain ends like the range of a bundle and is none: hardly anybody means that topic."""
+    return _LIKE_BUNDLE.fullmatch(text) is not None and not is_bundle(text)
+
+
 def split_topic(topic: str) -> tuple[str, str] | None:
     """Namespace and full name of a topic, or None if it names no namespace.
 
@@ -96,6 +102,11 @@ def split_topic(topic: str) -> tuple[str, str] | None:
         return None
     domain, namespace, local = match.groups()
     return namespace, f"{domain or 'persistent'}://{namespace}/{local}"
+
+
+def split_typed_topic(name: str) -> tuple[str, str] | None:
+    """The same of a name that somebody typed: None, too, for one that `is_mistyped_bundle`; with its domain it is a topic."""
+    return None if is_mistyped_bundle(name) else split_topic(name)
 
 
 def topic_hash(full_name: str) -> int:

@@ -27,6 +27,8 @@ TEXT = "text/plain; charset=utf-8"
 _PATH_CHARACTERS = 200
 _CHUNK_BYTES = 65_536
 _POLL_S = 0.2
+_GIVEN_BACK_S = 1.0
+"""Longest wait for the room of a connection that was cut."""
 
 
 class MetricsPortError(StateChannelError):
@@ -56,7 +58,8 @@ class EndpointLimits:
     """Bounds of an endpoint.
 
     Attributes:
-        connections_max: Connections at the same time; one more is closed at once.
+        connections_max: Connections at the same time. One more takes the place of the one that has been silent longest;
+            where all have asked, it is closed at once.
         timeout_s: Longest time for one connection, whatever it does.
     """
 
@@ -72,7 +75,7 @@ class Endpoint:
 
     Args:
         on_answer: Told path (`other` where there is none such) and status of each answer.
-        on_refused: Told of each connection that was one too many.
+        on_refused: Told of each connection that was closed because there was one too many.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class Endpoint:
             self._on_answer(path, status)
 
     def refused(self) -> None:
-        """A connection was closed at once."""
+        """A connection was closed because there was one too many."""
         if self._on_refused is not None:
             self._on_refused()
 
@@ -155,6 +158,8 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, endpoint: Endpoint, address: str, port: int) -> None:
         self.endpoint = endpoint
         self._room = threading.BoundedSemaphore(endpoint.limits.connections_max)
+        self._silent: dict[socket.socket, None] = {}  # those that have not asked yet, the oldest first
+        self._silent_lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, port), _Handler)
 
@@ -166,27 +171,51 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take the connection, if there is room."""
+        """Take the connection, if there is room or somebody's silence makes some: a probe must get through."""
         if not self._room.acquire(blocking=False):
             self.endpoint.refused()
-            self.shutdown_request(request)
-            return
+            if not (self._cut_oldest_silent() and self._room.acquire(timeout=_GIVEN_BACK_S)):
+                self.shutdown_request(request)
+                return
+        with self._silent_lock:
+            self._silent[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._room.release()
+            self._leaves(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """In its thread: an end is set to it, whatever the client does or leaves undone."""
         ends = threading.Timer(self.endpoint.limits.timeout_s, _cut, (request,))
         ends.daemon = True
-        ends.start()
         try:
+            ends.start()
             super().process_request_thread(request, client_address)
+        except RuntimeError:  # the machine has no thread left for the timer
+            self.handle_error(request, client_address)
+            self.shutdown_request(request)
         finally:
             ends.cancel()
-            self._room.release()
+            self._leaves(request)
+
+    def asked(self, request: socket.socket) -> None:
+        """It has sent a whole request, and is not cut for others any more."""
+        with self._silent_lock:
+            self._silent.pop(request, None)
+
+    def _leaves(self, request: socket.socket) -> None:
+        self.asked(request)
+        self._room.release()
+
+    def _cut_oldest_silent(self) -> bool:
+        with self._silent_lock:
+            oldest = next(iter(self._silent), None)
+            if oldest is None:
+                return False
+            del self._silent[oldest]
+        _cut(oldest)
+        return True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
         """A client that went away, or was cut off, is nobody's concern."""
@@ -219,6 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve(body=False)
 
     def _serve(self, *, body: bool) -> None:
+        self.server.asked(self.request)
         endpoint = self.server.endpoint
         path = self.path[:_PATH_CHARACTERS].partition("?")[0].rstrip("/") or "/"
         route = endpoint.routes.get(path)

@@ -126,8 +126,9 @@ def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> 
                 f"{HEAVY_MAX} copies of the states are being told already", hint="Ask again in a moment."
             )
         try:
-            yield b""  # so that whoever starts this generator hears of the refusal before anything is sent
-            yield from parts(copied())
+            copy = copied()
+            yield b""  # so that whoever starts this generator hears of a refusal before anything is sent
+            yield from parts(copy)
         finally:
             room.release()
 

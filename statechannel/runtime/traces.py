@@ -7,6 +7,8 @@ each exports what it did itself, and the spans of all join one trace. The root i
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import time
 from hashlib import sha256
 from importlib.metadata import entry_points
@@ -41,7 +43,8 @@ except ImportError as missing:
 
     raise TracesMissingError(
         f"Traces are wanted (observe.traces), and OpenTelemetry is not installed: {missing}.",
-        hint="Install statechannel[otel], or leave observe.traces off.",
+        hint=f"Install it: `{shlex.quote(sys.executable)} -m pip install 'statechannel[otel]'` (in a clone: `'.[otel]'`), "
+        "or leave observe.traces off.",
     ) from missing
 
 if TYPE_CHECKING:

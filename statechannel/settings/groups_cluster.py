@@ -174,7 +174,10 @@ class ObserveSettings(Group):
         pattern=r"^[A-Za-z0-9.:_-]{1,253}$",
     )
     http_connections_max: int = setting(
-        8, "Connections to that port at the same time; one more is closed at once.", ge=1, le=1_000
+        8,
+        "Connections to that port at the same time; one more displaces one that is silent, or is closed.",
+        ge=1,
+        le=1_000,
     )
     http_timeout_s: float = setting(
         15.0,

@@ -40,6 +40,11 @@ def load(
     given = _parse_flags(flags)
     for group, values in (overrides or {}).items():
         given.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
+    broken = [
+        f"the environment: {name} is not valid UTF-8." for name, text in os.environ.items() if _is_broken(name, text)
+    ]
+    if broken:
+        raise SettingsError(broken)
     unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(given, "a flag")]
     if unknown:
         raise SettingsError(unknown)
@@ -50,6 +55,11 @@ def load(
             wrong, hint="Change one of the two; design/settings.md has both with their reasons.", settings=settings
         )
     return settings
+
+
+def _is_broken(name: str, text: str) -> bool:
+    """Bytes that are no text come as lone surrogates, which neither Kafka's client nor JSON can take."""
+    return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
 def _validated(file: dict[str, Any], given: dict[str, Any], *, origin: str) -> Settings:

@@ -1,6 +1,8 @@
 """How the command finds its commands, and how it ends."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +19,7 @@ from statechannel.cli.output import cell, print_json
 from statechannel.kafka.errors import KafkaExitCode
 from statechannel.runtime.exits import ExitCode as MemberExit
 from statechannel.settings.errors import BAD_SETTINGS
+from tests.support.broker_cluster import COMMAND
 
 PAGE = Path(__file__).parents[2] / "design" / "cli.md"
 
@@ -137,6 +140,37 @@ def test_an_argument_that_is_no_unicode_is_wrong_usage_and_no_bug(run: Callable[
     result = run("lookup", "tenant/ns/\udcff")
     assert result.exit_code == ExitCode.USAGE
     assert "is not valid UTF-8" in result.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_where_nobody_reads_any_more_the_command_ends_well(output: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as after `... | head -n 1`
+    with os.fdopen(writer, "wb") as pipe:
+        command = [*COMMAND, "acl", "show", "--role", "broker", "--output", output]
+        ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_variable_that_is_no_text_is_named_and_not_told(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS", "STATECHANNEL_EMBEDDED__FOLDER"):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, "secret\udcff:1")
+            for command in (["status"], ["kafka", "status"]):
+                result = run(*command, "--output", "json")
+                assert result.exit_code == BAD_SETTINGS
+                assert json.loads(result.stdout)["error"] == f"the environment: {name} is not valid UTF-8"
+            result = run("doctor", "--output", "json")
+            assert result.exit_code == ExitCode.DOCTOR_CRITICAL
+            assert "secret" not in result.output
+
+
+def test_what_is_no_text_ends_no_document(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"folder": "/x/\udcff", "more": [("\udcff", 1)]})
+    assert json.loads(capsys.readouterr().out) == {"folder": "/x/?", "more": [["?", 1]]}
+    assert cell("/x/\udcff") == "/x/\ufffd"
 
 
 def test_what_others_wrote_does_not_steer_the_terminal() -> None:

@@ -338,6 +338,12 @@ def test_of_a_healthy_cluster_nothing_is_wrong() -> None:
     assert exit_code(found) is ExitCode.OK
 
 
+def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
+    found = examine(CHECKS, heard((60, heartbeat("b1"))))
+    unlooked = {one.check for one in found if not one.checked}
+    assert unlooked == {"software", "brokers-clocks", "brokers-patience", "lag", "orphans"}
+
+
 @pytest.mark.parametrize(
     ("age_ms", "severity"),
     [(4_999, Severity.OK), (5_000, Severity.WARNING), (HOUR // 4 - 1, Severity.WARNING), (HOUR - 1, Severity.ERROR)],

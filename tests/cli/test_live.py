@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from click.testing import Result
@@ -58,8 +59,9 @@ class Cluster:
         assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
         return next(line for line in result.stderr.splitlines() if line.startswith("hint: "))
 
-    def start(self, broker: str) -> subprocess.Popen[bytes]:
-        command = [*BROKER_RUN, "--id", broker, "--advertised", f"http=http://{broker}:80", "--events", *self.common]
+    def start(self, broker: str, *more: str) -> subprocess.Popen[bytes]:
+        command = [*BROKER_RUN, "--id", broker, "--advertised", f"http=http://{broker}:80", "--events", *more]
+        command += self.common
         with (self._folder / f"{broker}.out").open("ab") as out, (self._folder / f"{broker}.err").open("ab") as err:
             process = subprocess.Popen(command, stdout=out, stderr=err, env=os.environ | {"COLUMNS": "200"})
         self.processes[broker] = process
@@ -100,6 +102,7 @@ def documented(command: str) -> set[str]:
 
 def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) -> None:
     assert "does not exist" in cluster.fails("bundles", code=12)
+    assert "does not exist" in cluster.fails("acl", "check", "--role", "broker", code=12)
     ended = cluster.start("b1").wait(60)
     assert ended == 12
     assert "error: Topics that do not exist" in (tmp_path / "b1.err").read_text()
@@ -233,12 +236,18 @@ def test_nobody_is_there_to_ask(cluster: Cluster, monkeypatch: pytest.MonkeyPatc
     assert "note: no broker is alive: b1" in result.stderr
 
 
-def test_ending_a_broker(cluster: Cluster) -> None:
+def test_ending_a_broker(cluster: Cluster, tmp_path: Path) -> None:
     cluster("init")
-    process = cluster.start("b1")
+    process = cluster.start("b1", "--set", "observe.metrics_port=0")
     cluster.wait_alive("b1")
     cluster("namespace", "create", NAMESPACE, "--bundles", "2")
     cluster("lookup", f"{NAMESPACE}/x")
+
+    address = cluster("brokers")["brokers"][0]["http"]
+    assert cluster.events("b1")[0]["http"] == address
+    assert f"it answers operators at {address}" in (tmp_path / "b1.err").read_text()
+    with urlopen(f"{address}/healthz", timeout=10) as answer:
+        assert answer.status == 200
 
     command = [*BROKER_RUN, "--id", "b1", *cluster.common]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -272,6 +281,10 @@ def test_watching(cluster: Cluster) -> None:
     assert [line["state"] for line in lines] == ["Active", "Assigning", "Assigned"]
     assert lines[0].keys() == documented("watch")
     assert (watching.returncode, rest) == (0, "")
+    result = cluster._run("watch", "--namespace", "nosuch/ns", "--for", "2", *cluster.common)
+    assert (result.exit_code, result.stderr.count("there is no namespace nosuch/ns")) == (0, 1)
+    result = cluster._run("watch", "--namespace", NAMESPACE, "--for", "2", *cluster.common)
+    assert (result.exit_code, "there is no namespace" in result.stderr) == (0, False)
 
 
 def test_watching_outlives_kafka_and_says_so(own_kafka: KafkaServer, topic_prefix: str) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from statechannel.cli.connection import connection_of
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.embedded.layout import BrokerRecord, Layout, write_record
 from statechannel.embedded.process import take_lock
+from statechannel.settings import load
 
 
 @pytest.fixture
@@ -50,3 +52,10 @@ def test_starting(run: Callable[..., Result], ran_before: Layout) -> None:
         result = run("bundles")
     assert result.exit_code == ExitCode.KAFKA_AWAY
     assert result.stderr.startswith("error: the embedded Kafka is starting")
+
+
+def test_a_command_that_ends_soon_does_not_wait_long_for_kafka() -> None:
+    connection = connection_of(load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}}))
+    assert connection.within(8.0).timeout_s == 8.0
+    assert connection.within(0.5).timeout_s == 5.0  # Kafka may need that for its first answer
+    assert connection.within(None) == connection.within(600.0) == connection

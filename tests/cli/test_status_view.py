@@ -1,10 +1,13 @@
 """How `status` looks: golden pictures of figures that are spelled out."""
 
+import io
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from statechannel.cli.output import stdout
+from statechannel.cli.output import Output, stdout
+from statechannel.cli.status import _shower
 from statechannel.cli.status_view import render
 
 AT = 1_750_000_000_000
@@ -68,7 +71,7 @@ accepted          12          3.5         1.17
 rejected          1           0           0
 duplicates        0           0           0
 asserts           0           0           0
-heartbeats        0           0           0
+control records   0           0           0
 
 in flight  state      from  to  for    operation
 t/n/x      Releasing  b1    b2  70 ms  01ARZ3NDEKTSV4RRFFQ69G5FAV
@@ -118,3 +121,19 @@ def test_where_not_all_brokers_can_be_seen_trouble_is(
 def test_what_brokers_write_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     incident = {"at_ms": AT, "kind": "repair-paused", "said": "b1 paused repair: \x1b[2J"}
     assert "\x1b" not in "".join(shown(figures(incidents=[incident]), capsys))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_that_cannot_go_back_is_shown_block_after_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    with ExitStack() as stack:
+        show = _shower(stack, Output.TABLE)
+        show(figures())
+        show(figures())
+    assert terminal.getvalue().count("bundle-state at kafka:9092") == 2

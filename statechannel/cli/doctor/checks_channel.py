@@ -15,6 +15,7 @@ LAG_WARNING_MS = 5_000
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
 _SHOWN = 5
+_NOBODY = Finding(Severity.INFO, "no broker is heard", checked=False)
 
 
 def unreadable(facts: Facts) -> Iterator[Finding]:
@@ -109,6 +110,8 @@ def software(facts: Facts) -> Iterator[Finding]:
             "Who cannot read it stops judging there, and goes on in safe mode with what it knew.",
             f"Upgrade {_some(behind) if behind else 'this program'} to a version that reads format {stop['format']}.",
         )
+    if not alive and not _stopped(facts):
+        yield _NOBODY
 
 
 def _stopped(facts: Facts) -> dict[str, dict[str, Any]]:
@@ -127,6 +130,8 @@ def clocks(facts: Facts) -> Iterator[Finding]:
     """Clocks of the brokers beside the log's."""
     if facts.story is None or facts.registry is None:
         return
+    if _nobody(facts):
+        yield _NOBODY
     for broker in sorted(facts.registry.members.alive):
         process = facts.story.processes.get(broker)
         behind_ms = None if process is None else process.clock_behind_ms
@@ -180,6 +185,8 @@ def patience_alike(facts: Facts) -> Iterator[Finding]:
     """Whether brokers have the same patience as each other and as this command."""
     if facts.registry is None:
         return
+    if _nobody(facts):
+        yield _NOBODY
     told: dict[float, list[str]] = {}
     for name, member in sorted(facts.registry.members.alive.items()):
         expiry_s = member.info.get("expiry_s")
@@ -205,6 +212,8 @@ def patience_alike(facts: Facts) -> Iterator[Finding]:
 
 def lag(facts: Facts) -> Iterator[Finding]:
     """How far each broker is behind the log."""
+    if _nobody(facts):
+        yield _NOBODY
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
     for one in facts.standing.get("brokers", ()):
         late_ms = one.get("lag_ms")
@@ -282,9 +291,10 @@ def orphans(facts: Facts) -> Iterator[Finding]:
             "Bundles of brokers that are lost stay where they are.",
             "See whether these brokers are dead or only cut off. If dead: `statechannel repair resume`.",
         )
-    many = standing.get("orphans", 0)
+    many, nobody = standing.get("orphans", 0), _nobody(facts)
+    if nobody and not many:
+        yield _NOBODY
     if many:
-        nobody = facts.registry is not None and not facts.registry.members.alive
         yield Finding(
             Severity.CRITICAL if nobody else Severity.ERROR if paused else Severity.WARNING,
             f"{many} bundles have an owner that is not heard",
@@ -308,6 +318,10 @@ def log(facts: Facts) -> Iterator[Finding]:
     moving = many - assigned - waiting
     on_their_way = f", {moving} on their way" if moving > 0 else ""
     yield Finding(Severity.OK, f"the log is sound: {many} bundles, {assigned} assigned, {waiting} not{on_their_way}")
+
+
+def _nobody(facts: Facts) -> bool:
+    return facts.registry is not None and not facts.registry.members.alive
 
 
 def _ago(length_ms: float) -> str:

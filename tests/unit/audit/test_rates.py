@@ -37,7 +37,7 @@ def test_rows_for_people_put_verdicts_together() -> None:
         "rejected": 2,
         "duplicates": 1,
         "asserts": 1,
-        "heartbeats": 1,
+        "control records": 1,
     }
 
 

@@ -209,3 +209,16 @@ def test_a_dump_that_is_cut_short_is_refused(line: bytes) -> None:
     word = orjson.dumps({"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": part}})
     with pytest.raises(ReplicaWordError, match="a line of the dump"):
         parse_dump([word + b"\n", line])
+
+
+def test_a_dump_that_ends_early_is_refused(log: loggen.Log) -> None:
+    lines = [line.encode() for line in dump_lines(copy_of(views_of(log), frozenset()))]
+    assert parse_dump(lines).lines == lines[1:]
+    with pytest.raises(ReplicaWordError, match="ends early"):
+        parse_dump(lines[:-1])
+
+
+def test_a_dump_of_other_lines_than_its_digest_is_refused(log: loggen.Log) -> None:
+    lines = [line.encode() for line in dump_lines(copy_of(views_of(log), frozenset()))]
+    with pytest.raises(ReplicaWordError, match="lines are not those"):
+        parse_dump([*lines[:-1], lines[1]])

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import socket
+import threading
 import time
 from http import HTTPStatus
 
@@ -139,9 +140,12 @@ def test_who_never_asks_is_cut_off_also_if_it_trickles() -> None:
 
 
 def test_one_connection_too_many_is_closed_at_once_and_there_is_room_again_later() -> None:
+    asked = b"GET /big HTTP/1.1\r\n\r\n"
     with endpoint(connections_max=2, timeout_s=2.0) as (port, noting):
-        with talking(port, b""), talking(port, b""):
-            time.sleep(0.2)
+        with talking(port, asked), talking(port, asked):
+            until_s = time.monotonic() + 1.5
+            while len(noting.answers) < 2 and time.monotonic() < until_s:
+                time.sleep(0.02)
             with talking(port, b"GET /here HTTP/1.1\r\n\r\n") as third:
                 assert ended_within(third, 1.5)
         until_s = time.monotonic() + 10
@@ -151,6 +155,29 @@ def test_one_connection_too_many_is_closed_at_once_and_there_is_room_again_later
                 status = get(port, "/here")[0]
         assert status == 200
     assert noting.refused >= 1
+
+
+def test_a_probe_takes_the_place_of_who_has_been_silent_longest() -> None:
+    with endpoint(connections_max=2, timeout_s=30.0) as (port, noting):
+        with talking(port, b"") as oldest, talking(port, b"GET /here HTTP/1.1\r\n") as newer:
+            time.sleep(0.2)
+            assert get(port, "/here")[0] == 200
+            assert ended_within(oldest, 5.0)
+            newer.sendall(b"\r\n")
+            assert b" 200 " in newer.recv(1_000)
+        assert noting.refused == 1
+
+
+def test_where_no_thread_is_left_the_connection_is_closed_and_its_room_given_back(monkeypatch) -> None:
+    def none_left(_timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with endpoint(connections_max=1, timeout_s=30.0) as (port, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Timer, "start", none_left)
+            with talking(port, b"") as client:
+                assert ended_within(client, 5.0)
+        assert get(port, "/here")[0] == 200
 
 
 def test_a_port_that_is_taken_says_so() -> None:

@@ -1,16 +1,19 @@
 """What a broker says of its own health, in each state that it can be in."""
 
+import asyncio
 import json
 import time
 
+import pytest
 from structlog.testing import capture_logs
 
 from statechannel.core.engine import Engine
 from statechannel.core.presence import Mode
-from statechannel.runtime import health
+from statechannel.runtime import health, replica_digest
 from statechannel.runtime.events import Level
 from statechannel.runtime.exits import Stopped
 from statechannel.runtime.metrics import Metrics
+from statechannel.runtime.replica_digest import CopyTimeoutError
 from statechannel.runtime.watch import Availability, Watch
 from tests.support.lone_member import lone_host
 
@@ -79,3 +82,18 @@ def test_kafka_goes_and_comes() -> None:
     own = {"channel": "c", "broker": "b1"}
     assert metrics.registry.get_sample_value("statechannel_kafka_outages_total", own) == 1.0
     assert metrics.registry.get_sample_value("statechannel_kafka_available", own) == 1.0
+
+
+async def test_a_dump_that_cannot_be_copied_is_refused_before_anything_is_sent(monkeypatch) -> None:
+    async with lone_host() as host:
+
+        async def late(*_args, **_given) -> None:
+            raise CopyTimeoutError("not copied in time")
+
+        monkeypatch.setattr(replica_digest, "copy_replicas", late)
+        pages = health.routes(host, asyncio.get_running_loop(), timeout_s=5.0)
+        with pytest.raises(CopyTimeoutError):
+            await asyncio.to_thread(pages["/dump"])
+        monkeypatch.undo()
+        answer = await asyncio.to_thread(pages["/dump"])  # and its room is given back
+        assert (answer.status, b"".join(answer.body)[:11]) == (200, b'{"replica":')

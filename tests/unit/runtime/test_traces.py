@@ -1,5 +1,6 @@
 """Spans of operations, without any Kafka."""
 
+import shlex
 import subprocess
 import sys
 
@@ -106,4 +107,7 @@ def test_without_the_extra_it_says_what_to_install_and_nothing_else_needs_it() -
         "except Exception as error:\n    print(type(error).__mro__[1].__name__, error.hint)\n"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert out.stdout.strip() == "StateChannelError Install statechannel[otel], or leave observe.traces off."
+    command = f"{shlex.quote(sys.executable)} -m pip install 'statechannel[otel]'"
+    assert out.stdout.strip() == (
+        f"StateChannelError Install it: `{command}` (in a clone: `'.[otel]'`), or leave observe.traces off."
+    )
