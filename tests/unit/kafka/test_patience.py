@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from statechannel.core.inputs import Input, PartitionBroken, PartitionOpened, RecordRead, Topic
+from statechannel.kafka import admin as admin_module
 from statechannel.kafka import reader, tail, topics
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.errors import (
@@ -237,7 +238,7 @@ class FakeAdmin:
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     fake = FakeAdmin()
-    monkeypatch.setattr(topics, "make_admin", lambda *_: fake)
+    monkeypatch.setattr(admin_module, "make_admin", lambda *_: fake)
     monkeypatch.setattr(topics, "TopicCollection", lambda names: SimpleNamespace(topic_names=names))
     return fake
 
