@@ -317,8 +317,9 @@ class Lookups:
     def _look_around(self) -> None:
         """Begin what could not be begun; and who waits for what is no more is told so."""
         engine, begun = self._engine, len(self.assigning)
-        may_begin = engine.refusal() is None
-        for name in self._next_names():
+        may_begin = engine.refusal() is None and self._room > 0
+        # Where nothing can be begun there are only those to be found that wait for what has gone: no haste.
+        for name in self._next_names(LOOKED_AT_A_TICK if may_begin else LOOKED_AT_A_TICK // 10):
             if len(self._again) >= TRIES_A_STEP:
                 break  # a turn later comes round to it
             if not name or name not in self._waiting or name in self.assigning or name in self._in_line:
@@ -330,9 +331,9 @@ class Lookups:
         if len(self.assigning) > begun and self._room > 0:
             engine.wake_soon(self._more)
 
-    def _next_names(self) -> Iterator[str]:
+    def _next_names(self, most: int) -> Iterator[str]:
         """In turn, and each once at most."""
-        left = min(LOOKED_AT_A_TICK, len(self._waiting))
+        left = min(most, len(self._waiting))
         while left > 0:
             name = next(self._turn, None)
             if name is None:
