@@ -201,7 +201,10 @@ async def test_killed_at_every_step_and_started_again_it_acts_on_what_it_left(ka
             audit, gaps = audit_of(read_log(scene.bootstrap, scene.name))
             resumed = [audit.view.get(bundle) for bundle in UNTOUCHED]
             assert all(key is not None and key.owner == VICTIM for key in resumed)
-            assert not any(gap.bundle in UNTOUCHED for gap in gaps.all()), "it came back before anybody missed it"
+            missed = [gap for gap in gaps.all() if gap.bundle in UNTOUCHED]
+            assert {(gap.bundle, gap.cause, gap.before, gap.after, gap.repaired) for gap in missed} == {
+                (bundle, Cause.OWNER_LOST, VICTIM, VICTIM, False) for bundle in UNTOUCHED
+            }, "it came back before anybody else took them"
 
 
 @pytest.mark.slow
