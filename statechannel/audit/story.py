@@ -199,9 +199,7 @@ class Gaps:
         if lost is not None:
             why = f"{lost.broker} was gone, and resumed when it was started again"
             self._begin(record, change, key, Cause.OWNER_LOST, why, served.owner)
-            gap = self._open[key.name].gap
-            start_ms = min(gap.start_ms, max(lost.last_heard_ms, served.said_ms))
-            self._open[key.name].gap = replace(gap, start_ms=start_ms)
+            self._missing_since(key.name, lost, served)
 
     def _forced(self, record: RecordRead, change: Record, key: KeyState) -> None:
         bundle = key.name
@@ -214,12 +212,16 @@ class Gaps:
             cause = Cause.REPAIR if lost is None else Cause.OWNER_LOST
             before = served.owner if served is not None else None if lost is None else lost.broker
             self._begin(record, change, key, cause, repair_reason(change), before)
-            gap = self._open[bundle].gap
-            # Who was lost cannot have been missing before it last said that it serves.
-            heard_ms = gap.start_ms if lost is None else max(lost.last_heard_ms, served.said_ms if served else 0)
-            start_ms = min(gap.start_ms, heard_ms)
-            self._open[bundle].gap = replace(gap, start_ms=start_ms, repaired=True)
+            if lost is not None:
+                self._missing_since(bundle, lost, served)
+            self._open[bundle].gap = replace(self._open[bundle].gap, repaired=True)
         self._note_unassigned(record, bundle, change.state, on_request=False)
+
+    def _missing_since(self, bundle: str, lost: Lost, served: _Served | None) -> None:
+        """Who was lost cannot have been missing before it last said that it serves."""
+        gap = self._open[bundle].gap
+        heard_ms = max(lost.last_heard_ms, served.said_ms if served is not None else 0)
+        self._open[bundle].gap = replace(gap, start_ms=min(gap.start_ms, heard_ms))
 
     def _begin(
         self, record: RecordRead, change: Record, key: KeyState, cause: Cause, why: str, before: str | None

@@ -83,10 +83,7 @@ class SimulatedHooks(BrokerHooks):
         if self.events:
             # The second clock is one for all processes of a machine, whatever their wall clocks say.
             at = {"at_ms": now_ms(), "mono_ns": time.monotonic_ns()}
-            try:
-                print_json_line({"event": event, "bundle": bundle, **at, **facts})
-            except OSError:  # the watcher has gone; what is served goes on being served
-                silence_stdout()
+            _print_event({"event": event, "bundle": bundle, **at, **facts})
 
 
 @app.command()
@@ -313,10 +310,7 @@ def _end(stopped: Stopped, *, events: bool) -> None:
 
 
 def _tell_end(stopped: Stopped) -> None:
-    try:
-        print_json_line({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
-    except OSError:
-        silence_stdout()
+    _print_event({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
 
 
 def exit_code_of(stopped: Stopped) -> ExitCode:
@@ -324,3 +318,10 @@ def exit_code_of(stopped: Stopped) -> ExitCode:
     if stopped.exit_code == MemberExit.STOPPED:
         return ExitCode.BROKER_STOPPED
     return ExitCode(stopped.exit_code)
+
+
+def _print_event(event: Mapping[str, Any]) -> None:
+    try:
+        print_json_line(event)
+    except OSError:  # the watcher has gone; what is served goes on being served
+        silence_stdout()
