@@ -190,6 +190,7 @@ class LoadService:
         return {
             **self._topics.status(),
             "reading": self._local.reading,
+            "now": _usage_now(self._local),
             "reports": {f"{kind}: {cause}": count for (kind, cause), count in sorted(self._reporter.causes.items())},
             "not_reported": dict(self._reporter.skipped),
             "not_measured": {why: count for why, count in sorted(self._local.dropped.items()) if count},
@@ -300,3 +301,18 @@ class LoadService:
     def _see_all(self) -> None:
         for change in newest_changes(self._channel.assigned()):
             self._topics.ownership_changed(change)
+
+
+def _usage_now(local: LocalLoad) -> dict[str, float] | None:
+    """What this broker measured last, told or not: usage as a part of the limit, and messages a second."""
+    if local.measured_s is None:
+        return None
+    load = local.load
+    return {
+        "cpu": load.cpu.percent / 100,
+        "memory": load.memory.percent / 100,
+        "bandwidth_in": load.bandwidth_in.percent / 100,
+        "bandwidth_out": load.bandwidth_out.percent / 100,
+        "max": load.max_resource_usage,
+        "msg_rate": load.msg_rate,
+    }

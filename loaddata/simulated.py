@@ -21,7 +21,6 @@ from loaddata.usage import ResourceUsage
 from statechannel.core.bundle import FULL_UPPER, parse_key, topic_hash
 
 _CORE: Final = 100.0
-_MEMORY_MIB: Final = 4_096.0
 _RANGE: Final = 2**32
 
 
@@ -52,6 +51,25 @@ class LoadProfile:
     noise_s: float = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class HotSpot:
+    """From a time on the topics of one namespace have more to do: a launch, a campaign.
+
+    Attributes:
+        factor: Their load is multiplied by this.
+        from_s: By the clock of the source.
+    """
+
+    namespace: str
+    factor: float
+    from_s: float
+
+    def factor_of(self, topic: str, now_s: float) -> float:
+        """What the load of a topic is multiplied by at a time."""
+        inside = now_s >= self.from_s and topic.startswith(f"persistent://{self.namespace}/")
+        return self.factor if inside else 1.0
+
+
 class _Topic(NamedTuple):
     position: int
     name: str
@@ -67,6 +85,7 @@ class SimulatedSource:
         serving: Bundles that the broker serves now.
         now_s: A clock that all brokers share, such as wall time in seconds, so that they agree on a topic's load.
         factors: By topic's full name: its load is multiplied by this, to heat it up or to silence it.
+        hot: A namespace that heats up; None: none does.
     """
 
     seed: int
@@ -74,6 +93,7 @@ class SimulatedSource:
     now_s: Callable[[], float]
     profile: LoadProfile = field(default_factory=LoadProfile)
     factors: dict[str, float] = field(default_factory=dict)
+    hot: HotSpot | None = None
     _namespaces: dict[str, list[_Topic]] = field(default_factory=dict)
 
     def bundles(self) -> Mapping[str, MeasuredBundle]:
@@ -109,6 +129,8 @@ class SimulatedSource:
         slot = math.floor(now_s / profile.noise_s)
         noise = 1 + profile.noise * (2 * self._draw("noise", topic.name, str(slot)) - 1)
         rate = topic.rate * wave * noise * self.factors.get(topic.name, 1.0)
+        if self.hot is not None:
+            rate *= self.hot.factor_of(topic.name, now_s)
         size = profile.msg_size_bytes
         return TopicRates(topic.name, rate, rate * profile.fan_out, rate * size, rate * profile.fan_out * size)
 
@@ -155,6 +177,7 @@ class SimulatedHost:
     msg_rate_max: float = 100_000.0
     bandwidth_kbit: float = 1e6
     cores: float = 4.0
+    memory_mib: float = 4_096.0
     idle_percent: float = 3.0
 
     def read(self, now_s: float) -> HostUsage:  # noqa: ARG002 - the port's
@@ -165,7 +188,7 @@ class SimulatedHost:
         limit = _CORE * self.cores
         return HostUsage(
             cpu=ResourceUsage(limit * percent / 100, limit),
-            memory=ResourceUsage(_MEMORY_MIB * min(0.9, 0.2 + busy / 2), _MEMORY_MIB),
+            memory=ResourceUsage(self.memory_mib * min(0.9, 0.2 + busy / 2), self.memory_mib),
             bandwidth_in=ResourceUsage(traffic.msg_throughput_in * 8 / 1e3, self.bandwidth_kbit),
             bandwidth_out=ResourceUsage(traffic.msg_throughput_out * 8 / 1e3, self.bandwidth_kbit),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from pydantic import Field
 
@@ -12,19 +13,26 @@ from shedders.cluster import Cluster
 from shedders.exchanges import together
 from shedders.moved import traffic_of
 from shedders.plan import Left, Move
+from shedders.readings import is_amount
 from shedders.strategy import StrategySettings
 
 
 class BudgetSettings(StrategySettings):
     """Limits of the balancer; upstream has none but the strategies' own."""
 
-    moves: int = Field(default=100, ge=1, le=100_000, description="So many bundles may be on their way at once.")
+    moves: int = Field(
+        default=500,
+        ge=1,
+        le=100_000,
+        description="So many bundles may be on their way at once: with eight at a time, seconds of work.",
+    )
     load_percent: float = Field(
-        default=20.0,
+        default=60.0,
         gt=0,
         le=100,
         description="So much of the cluster's traffic may be on its way at once, in percent of its bytes or of its messages, "
-        "whichever is more. A single move may be larger, but then it goes alone.",
+        "whichever is more. A single move may be larger, but then it goes alone. When twice as many brokers take over half of "
+        "it, that is one decision.",
     )
 
 
@@ -121,12 +129,20 @@ def admit(cluster: Cluster, moves: Sequence[Move], on_the_way: Sequence[Booked],
 
 
 class _Shares:
-    """Traffic in percent of the whole cluster's."""
+    """Traffic in percent of the whole cluster's.
+
+    That is what its brokers report, as the leader may know the heaviest bundles only, or what its bundles add up to, if more.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         traffic = [traffic_of(one) for one in cluster.bundles.values()]
-        self._bytes = sum(one.msg_throughput for one in traffic)
-        self._messages = sum(one.msg_rate for one in traffic)
+        loads = [
+            one.load
+            for one in cluster.brokers.values()
+            if one.load is not None and is_amount(one.load.msg_throughput) and is_amount(one.load.msg_rate)
+        ]
+        self._bytes = max(fsum(one.msg_throughput for one in traffic), fsum(one.msg_throughput for one in loads))
+        self._messages = max(fsum(one.msg_rate for one in traffic), fsum(one.msg_rate for one in loads))
 
     def of(self, throughput: float, rate: float) -> float:
         by_bytes = throughput / self._bytes if self._bytes > 0 else 0.0

@@ -81,6 +81,7 @@ def decide(
     pipeline: Pipeline,
     *,
     booked: Sequence[Booked] = (),
+    guarded: bool = True,
 ) -> Decision:
     """Decide once.
 
@@ -90,6 +91,8 @@ def decide(
             unloads; its memory is carried on.
         booked: Moves on their way. The shedder sees the loads as they will be; filters and placement are given the reports,
             and what is on its way.
+        guarded: A bundle goes to nobody whose load is not known, and by a placement's choice only to who ends below its source
+            (decision record 49). Pulsar has no such rule: off, a decision is what Pulsar's would be.
 
     Raises:
         StrategyFailedError: A strategy raises, plans what makes no sense, or remembers what JSON cannot hold.
@@ -108,7 +111,7 @@ def decide(
     if both:
         # It sheds and places: what it has just planned is what it places by.
         pipeline.memory = kept
-    takers = Takers(seen, pipeline.settings.taker_max_age_s, plan.scores)
+    takers = Takers(seen, pipeline.settings.taker_max_age_s, plan.scores) if guarded else None
     checked, placed = _with_destinations(cluster, plan.moves, pipeline, going, takers)
     pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
     return Decision(cluster, booked, plan, checked, placed, pipeline.memory if both else kept, pipeline.memory)
@@ -261,8 +264,9 @@ def carried(kind: str, strategy: str, memory: Mapping[str, Any]) -> dict[str, An
 
 def nonsense(cluster: Cluster, plan: Plan) -> str | None:
     """What of a plan no strategy may ask for; None if it makes sense."""
-    if plan.moves and cluster.safe is not None:
-        return f"plans moves although the cluster is to be left alone ({cluster.safe})"
+    if (plan.moves or plan.splits) and cluster.safe is not None:
+        what = "moves" if plan.moves else "splits"
+        return f"plans {what} although the cluster is to be left alone ({cluster.safe})"
     seen: set[str] = set()
     for move in plan.moves:
         bundle = cluster.bundles.get(move.bundle)
@@ -275,16 +279,34 @@ def nonsense(cluster: Cluster, plan: Plan) -> str | None:
         if move.bundle in seen:
             return f"moves {move.bundle} twice"
         seen.add(move.bundle)
-    return None
+    return next(_nonsensical_splits(cluster, plan, seen), None)
+
+
+def _nonsensical_splits(cluster: Cluster, plan: Plan, moved: set[str]) -> Iterator[str]:
+    """What of the splits that a plan wants no strategy may ask for."""
+    seen: set[str] = set()
+    for split in plan.splits:
+        bundle = cluster.bundles.get(split.bundle)
+        if bundle is None:
+            yield f"splits {split.bundle}, which does not exist"
+        elif bundle.owner is None:
+            yield f"splits {split.bundle}, which nobody serves"
+        elif bundle.in_flight:
+            yield f"splits {split.bundle}, which is on its way"
+        elif split.bundle in moved:
+            yield f"moves and splits {split.bundle}"
+        elif split.bundle in seen:
+            yield f"splits {split.bundle} twice"
+        seen.add(split.bundle)
 
 
 def _with_destinations(
-    cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]], takers: Takers
+    cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]], takers: Takers | None
 ) -> tuple[Sequence[Checked], Sequence[Placed]]:
     """Let the filters refuse, and the placement choose, each move counted for those after it."""
     if not moves:
         return [], []
-    faults = _blind(moves, takers)
+    faults = {} if takers is None else _blind(moves, takers)
     _, refused = pipeline.permitted(cluster, [move for move in moves if move.bundle not in faults], going)
     faults |= {one.name: f"{one.reason}: {one.why}" for one in refused}
     found: list[Checked] = []
@@ -299,7 +321,8 @@ def _with_destinations(
             one = _chosen(cluster, move, pipeline, going, takers, placed)
         if one.move.destination is not None:
             going.setdefault(one.move.destination, []).append(move.bundle)
-            takers.book(cluster.bundles[move.bundle], move.source, one.move.destination)
+            if takers is not None:
+                takers.book(cluster.bundles[move.bundle], move.source, one.move.destination)
         found.append(one)
     return found, placed
 
@@ -321,16 +344,17 @@ def _chosen(
     move: Move,
     pipeline: Pipeline,
     going: dict[str, list[str]],
-    takers: Takers,
+    takers: Takers | None,
     placed: list[Placed],
 ) -> Checked:
     """Have the placement choose for a move that the strategy left open."""
     bundle = cluster.bundles[move.bundle]
-    among, faults = takers.open_to(bundle, move.source)
-    if not among:
+    among, faults = ([], {}) if takers is None else takers.open_to(bundle, move.source)
+    if takers is not None and not among:
         return Checked(move, None, f"no-taker: {told(faults)}")
     # Upstream's placement is asked about everybody, and may choose the source again; then nothing moves.
-    answer = pipeline.place(cluster, bundle, going, None if pipeline.settings.upstream else among)
+    everybody = takers is None or pipeline.settings.upstream
+    answer = pipeline.place(cluster, bundle, going, None if everybody else among)
     placed.append(answer)
     if answer.broker is None:
         return Checked(move, None, answer.why)

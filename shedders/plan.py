@@ -66,6 +66,18 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitWanted:
+    """A bundle that is too big to go anywhere: its owner is asked to split it.
+
+    Attributes:
+        why: A sentence for people, with the numbers that decided.
+    """
+
+    bundle: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One decision.
 
@@ -77,6 +89,7 @@ class Plan:
         scores: Each broker's score as the strategy saw it.
         stats: The strategy's own figures (average, standard deviation, thresholds).
         memory: What the next decision has to be given (hit counts, smoothed usage); JSON-able, sorted by key.
+        splits: Bundles whose owners should split them, as nothing less would help.
     """
 
     strategy: str
@@ -88,6 +101,7 @@ class Plan:
     scores: Mapping[str, float] = field(default_factory=dict)
     stats: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, Any] = field(default_factory=dict)
+    splits: Sequence[SplitWanted] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,13 @@ class MovePart(DocumentPart):
     why: str
 
 
+class SplitWantedPart(DocumentPart):
+    """A bundle that should be split; its owner would decide where."""
+
+    bundle: str
+    why: str
+
+
 class LeftPart(DocumentPart):
     """A broker or bundle that was looked at and left alone."""
 
@@ -73,6 +80,9 @@ class CyclePart(DocumentPart):
     reason: str = Field(description="Upstream's reason.")
     why: str
     moves: list[MovePart]
+    splits: list[SplitWantedPart] = Field(
+        description="Bundles whose owners would be asked to split them; later cycles do not reckon with it."
+    )
     left: list[LeftPart]
     placed: list[PlacedPart] = Field(description="How destinations were found that the strategy left open.")
     scores: dict[str, Score]
@@ -165,6 +175,7 @@ def cycle_part(number: int, decision: Decision) -> CyclePart:
         reason=plan.reason.value,
         why=plan.why,
         moves=[_move(one) for one in decision.checked],
+        splits=[SplitWantedPart(bundle=one.bundle, why=one.why) for one in plan.splits],
         left=[_left(one) for one in plan.left],
         placed=[placed_part(one) for one in decision.placed],
         scores=finite(plan.scores),

@@ -58,8 +58,8 @@ _UPSTREAM: Mapping[str, Any] = {"upstream": True}
 
 DEFAULT = Profile(
     "default",
-    "Ours: transfers as PIP-192 meant them, placement by usage, splits in the middle; upstream's defects mended.",
-    {"shedding": "transfer", "placement": "least-resource-usage", "split": "range-equally-divide"},
+    "Ours: sources and destinations chosen together, by gain for load moved (design/contest.md); splits in the middle.",
+    {"shedding": "weighted-move", "placement": "weighted-move", "split": "range-equally-divide"},
 )
 
 UPSTREAM_DEFAULTS = Profile(
@@ -92,7 +92,8 @@ UPSTREAM_EXTENSIBLE = Profile(
         "placement": {"least-resource-usage": _UPSTREAM},
         "parts": {
             "filters": {"upstream": True, "generation": "extensible", "failure_domains": False},
-            "splitting": {"upstream": True, "unload_children": True},
+            # Children stay on the parent's broker; `loadBalancerAutoUnloadSplitBundlesEnabled` is the older manager's alone.
+            "splitting": {"upstream": True, "unload_children": False},
         },
     },
 )

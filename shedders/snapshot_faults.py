@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -26,24 +26,29 @@ _FOUND_MAX = 60
 _DEPTH_MAX = 32
 
 
-class SnapshotError(StateChannelError):
-    """A snapshot cannot be read or written, or says what cannot be.
+class FaultyFileError(StateChannelError):
+    """A file of ours cannot be read or written, or says what cannot be.
 
     Attributes:
+        usual_hint: What helps where nobody knows better.
         problems: One sentence for each thing that is wrong.
     """
+
+    usual_hint: ClassVar[str] = ""
 
     def __init__(self, where: str, problems: Sequence[str], *, hint: str = "") -> None:
         shown = [*problems[:SHOWN_MAX]]
         if len(problems) > SHOWN_MAX:
             shown.append(f"... and {len(problems) - SHOWN_MAX} more")
         text = f"{where}: {shown[0]}" if len(problems) == 1 else f"{where} has faults:\n  " + "\n  ".join(shown)
-        super().__init__(
-            text,
-            hint=hint or "design/snapshot.md explains every field; shedders/snapshot.schema.json is its JSON Schema.",
-            exit_code=BAD_FILE,
-        )
+        super().__init__(text, hint=hint or self.usual_hint, exit_code=BAD_FILE)
         self.problems = problems
+
+
+class SnapshotError(FaultyFileError):
+    """A snapshot cannot be read or written, or says what cannot be."""
+
+    usual_hint = "design/snapshot.md explains every field; shedders/snapshot.schema.json is its JSON Schema."
 
 
 def path_text(parts: Sequence[int | str]) -> str:
@@ -65,14 +70,18 @@ def cut(text: str) -> str:
     return shown if len(shown) <= _FOUND_MAX else shown[:_FOUND_MAX] + "..."
 
 
-def sentence(detail: ErrorDetails) -> str:
-    """One of pydantic's errors, told with the path of the field, what is wanted, and what was found."""
+def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:
+    """One of pydantic's errors, told with the path of the field, what is wanted, and what was found.
+
+    Args:
+        model: What the whole file is.
+    """
     loc = [part for part in detail["loc"] if part != "[key]"]
     where, kind = path_text(loc), detail["type"]
     if kind == "missing":
         return f"{where} is missing"
     if kind == "extra_forbidden":
-        near = nearest(str(loc[-1]), _known_beside(loc))
+        near = nearest(str(loc[-1]), _known_beside(loc, model))
         return f"{where} is no field of the format{f'; did you mean {near[0]}?' if near else ''}"
     message = detail["msg"].removeprefix("Input should be ")
     wanted = "a finite number is wanted" if kind == "finite_number" else f"{message[:1].lower()}{message[1:]} is wanted"
@@ -81,9 +90,9 @@ def sentence(detail: ErrorDetails) -> str:
     return f"{where}: {wanted}, found {cut(repr(detail['input']))}"
 
 
-def _known_beside(loc: Sequence[int | str]) -> list[str]:
+def _known_beside(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
     """Names of the fields that may stand where the last part of a path does."""
-    annotation: Any = Snapshot
+    annotation: Any = root
     for part in loc[:-1]:
         model = _model_in(annotation)
         if model is not None and isinstance(part, str) and part in model.model_fields:

@@ -50,8 +50,8 @@ class SplitSettings(StrategySettings):
     )
     unload_children: bool = Field(
         default=False,
-        description="Unload the children, so that they are placed anew (loadBalancerAutoUnloadSplitBundlesEnabled; upstream: "
-        "true). Without it they are offered to the shedder.",
+        description="Unload the children, so that they are placed anew (loadBalancerAutoUnloadSplitBundlesEnabled; upstream's "
+        "older manager: true). Without it they are offered to the shedder.",
     )
     worth_percent: float = Field(
         default=10.0,

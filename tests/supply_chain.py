@@ -27,7 +27,19 @@ JARS = ("statechannel/embedded/jars.sha256", "spark/jars.sha256")
 OWN = "statechannel"
 # Permissive ones, and the MPL, which asks for nothing where its files are used as they are.
 ALLOWED = frozenset(
-    {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0"}
+    {
+        "0BSD",
+        "Apache-2.0",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "CC0-1.0",
+        "ISC",
+        "MIT",
+        "MIT-0",
+        "MIT-CMU",
+        "MPL-2.0",
+        "PSF-2.0",
+    }
     | {"Python-2.0", "Unlicense", "Zlib"}
 )
 CLASSIFIERS = {

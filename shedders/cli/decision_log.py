@@ -126,7 +126,8 @@ def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[Row]:
             yield Row(entry.bundle, None, entry.broker or "nobody", PLACED, None, entry.score, result, entry.why)
         else:
             cuts = ", ".join(f"0x{position:08x}" for position in entry.positions)
-            yield Row(entry.bundle, None, f"split at {cuts}", entry.reason, None, None, result, entry.why)
+            to = f"split at {cuts}" if cuts else "split" if entry.refused is None else "stays whole"
+            yield Row(entry.bundle, None, to, entry.reason, None, None, entry.refused or result, entry.why)
 
 
 class Shown(NamedTuple):
@@ -177,7 +178,7 @@ def done_count(record: DecisionRecord) -> int:
     """Bundles that something was done about: each is counted once."""
     if record.subject == Subject.PLACE.value:
         return len(record.placed) + record.cut.get("placed", 0)
-    made = sum(one.refused is None for one in record.moves) + len(record.splits)
+    made = sum(one.refused is None for one in record.moves) + sum(one.refused is None for one in record.splits)
     return made + record.cut.get("moves", 0) + record.cut.get("splits", 0)
 
 

@@ -148,6 +148,9 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
         title=cell(f"cycle {part.cycle} of {strategy}{at}: {part.label}, {part.reason}: {part.why}"),
         empty="nothing moves",
     )
+    if part.splits:
+        stdout().print()
+        print_table(("to be split", "why"), [(one.bundle, one.why) for one in part.splits])
     if part.left:
         stdout().print()
         if every_left:

@@ -20,6 +20,7 @@ from shedders.errors import StrategyFailedError
 from shedders.exchanges import in_turn
 from shedders.live.cluster_now import Kept, Known, cluster_now, under_way, why_left_alone
 from shedders.live.decision_build import (
+    BALANCE,
     BudgetUse,
     Executed,
     Occasion,
@@ -30,6 +31,7 @@ from shedders.live.decision_build import (
 )
 from shedders.live.lead import Balance
 from shedders.live.movers import Ended, Movers
+from shedders.live.split_wishes import SplitEnded, SplitWishes
 from shedders.live.turns import Fresh, why_not_now
 from statechannel.core.bundle import parse_key
 from statechannel.core.states import State
@@ -115,6 +117,7 @@ class Balancer:
         self._manager = manager
         now = settings()
         self._movers = Movers(ports.channel, now.moves_at_once, now.move_timeout_s, ports.clocks.mono_s)
+        self._wishes = SplitWishes(ports, settings)
         self._lead: _Lead | None = None
         self._trigger = ""
         self._wake = asyncio.Event()
@@ -136,8 +139,9 @@ class Balancer:
             self._ports.metrics.stopped()
 
     async def close(self) -> None:
-        """Wait for no move any more; what was begun on the channel goes on there."""
+        """Wait for no move or split any more; what was begun on the channel goes on there."""
         await self._movers.close()
+        await self._wishes.close()
 
     def wake(self, trigger: str) -> None:
         """Something new asks for a decision at once (`trigger_gap_s` after the last at the earliest)."""
@@ -302,8 +306,21 @@ class Balancer:
                 after=None if turn.after is None else executed[turn.after.bundle].operation,
             )
             executed[turn.move.bundle] = Executed(operation)
+        begun = self._wishes.begin(
+            decision.plan.splits,
+            cluster,
+            occasion.id,
+            lambda ended: self._split(lead, occasion.id, ended),
+        )
         use = BudgetUse(settings.budget, admitted.budget, admitted.left, before)
-        record = shed_record(occasion, decision, executed=executed, budget=use, bounds=self.bounds)
+        record = shed_record(
+            occasion,
+            decision,
+            executed=executed | begun.executed,
+            unasked=begun.refused,
+            budget=use,
+            bounds=self.bounds,
+        )
         self._tell(record, decision.plan.scores)
 
     def _why_not_now(self, lead: _Lead, turn: Turn) -> str | None:
@@ -327,6 +344,11 @@ class Balancer:
         if not ended.done:
             lead.balance.booked.cancel(ended.move.bundle, ended.why)
         tell_end(ports, decision_id, ended, lead.term, self.bounds)
+
+    def _split(self, lead: _Lead, decision_id: str, ended: SplitEnded) -> None:
+        ports = self._ports
+        ports.metrics.split(ended.result, BALANCE, ended.took_s)
+        _write_end(ports, decision_id, ended.wanted.bundle, ended, lead.term, self.bounds)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
@@ -387,10 +409,16 @@ def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | Non
 def tell_end(ports: Ports, decision_id: str, ended: Ended, term: int, bounds: RecordBounds) -> None:
     """Count how a move ended, and write it down."""
     ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
+    _write_end(ports, decision_id, ended.move.bundle, ended, term, bounds)
+
+
+def _write_end(
+    ports: Ports, decision_id: str, bundle: str, ended: Ended | SplitEnded, term: int, bounds: RecordBounds
+) -> None:
     ports.write(
         outcome_record(
             decision_id,
-            ended.move.bundle,
+            bundle,
             ended.result,
             ended.why,
             operation=ended.operation,

@@ -38,6 +38,8 @@ TEXT_MAX_CHARS: Final = 1_000
 _CUT_BYTES: Final = 512
 _BEST_MAX: Final = 16
 _POSITIONS_MAX: Final = 64
+BALANCE: Final = "Balance"
+"""Reason of a split that the leader's strategy wants; upstream's leader wants none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,13 @@ class RecordBounds:
     Attributes:
         record_bytes: Longest value.
         text_chars: Longest sentence.
+        memory_bytes: So much may come on top for what the strategy remembers, up to `VALUE_MAX_BYTES` in all: the next leader
+            needs all of it or has none, and it grows with the cluster.
     """
 
     record_bytes: int = 128 * 1024
     text_chars: int = 500
+    memory_bytes: int = 512 * 1024
 
     def __post_init__(self) -> None:
         bytes_fit = RECORD_MIN_BYTES <= self.record_bytes <= VALUE_MAX_BYTES
@@ -59,6 +64,13 @@ class RecordBounds:
                 f"a record has {RECORD_MIN_BYTES} to {VALUE_MAX_BYTES} bytes, a sentence {TEXT_MIN_CHARS} to "
                 f"{TEXT_MAX_CHARS} characters"
             )
+        if self.memory_bytes < 0:
+            raise ValueError(f"memory of {self.memory_bytes} bytes")
+
+    @property
+    def beyond_bytes(self) -> int:
+        """What memory may take on top of `record_bytes`."""
+        return min(self.memory_bytes, VALUE_MAX_BYTES - self.record_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,7 @@ class BudgetUse:
 
 
 NOTHING_DONE: Mapping[str, Executed] = {}
+NOTHING_REFUSED: Mapping[str, str] = {}
 
 SKIPPED: Mapping[str, tuple[Label, Reason]] = {
     "safe-mode": (Label.SKIP, Reason.UNKNOWN),
@@ -154,6 +167,7 @@ def shed_record(
     decision: Decision,
     *,
     executed: Mapping[str, Executed] = NOTHING_DONE,
+    unasked: Mapping[str, str] = NOTHING_REFUSED,
     budget: BudgetUse | None = None,
     bounds: RecordBounds | None = None,
 ) -> DecisionRecord:
@@ -161,9 +175,12 @@ def shed_record(
 
     Args:
         executed: By bundle, what was begun.
+        unasked: By bundle, why its owner was not asked for the split that the plan wants.
     """
     plan = decision.plan
-    held = {} if budget is None else {one.name: f"{one.reason}: {one.why}" for one in budget.held}
+    held = dict(unasked)
+    if budget is not None:
+        held |= {one.name: f"{one.reason}: {one.why}" for one in budget.held}
     draft = _Draft(occasion, Subject.SHED, bounds, budget)
     return draft.record(
         _Found(
@@ -174,6 +191,7 @@ def shed_record(
             plan=plan,
             moves=decision.checked,
             held=held,
+            splits=[SplitPlan(one.bundle, (), BALANCE, one.why) for one in plan.splits],
             placed=decision.placed,
             left=[*plan.left, *occasion.contradictions],
             executed=executed,
@@ -333,7 +351,11 @@ class _Draft:
         scores = room.table("scores", scores, short.name, share=0.5, order=order)
         placed = room.entries("placed", found.placed, self._placed, share=0.5)
         told = self._settings(room)
-        memory = found.memory if found.memory is not None and room.fits("memory", found.memory) else None
+        memory = (
+            found.memory
+            if found.memory is not None and room.fits("memory", found.memory, self._bounds.beyond_bytes)
+            else None
+        )
         order_left = brokers_first(found.left, found.brokers)
         left = room.entries("left", found.left, self._left, share=1.0, order=order_left)
         cut = dict(room.cut)
@@ -413,7 +435,12 @@ class _Draft:
     def _split(self, plan: SplitPlan) -> SplitEntry:
         positions = list(plan.positions)[:_POSITIONS_MAX]
         why = plan.why if len(plan.positions) == len(positions) else f"{len(plan.positions)} cuts; {plan.why}"
-        return SplitEntry(positions=positions, reason=self._short.text(plan.reason), **self._deed(plan.bundle, why))
+        return SplitEntry(
+            positions=positions,
+            reason=self._short.text(plan.reason),
+            refused=self._short.maybe(self._held.get(plan.bundle)),
+            **self._deed(plan.bundle, why),
+        )
 
     def _placed(self, placed: Placed) -> PlacedEntry:
         score = None if placed.broker is None else placed.scores.get(placed.broker)

@@ -120,9 +120,13 @@ class Room:
         self._count(part, len(values) - len(kept))
         return dict(sorted(kept.items()))
 
-    def fits(self, part: str, value: object) -> bool:
-        """Take one value in whole, or not at all."""
-        size = len(orjson.dumps(value)) + _SPARE
+    def fits(self, part: str, value: object, beyond: int = 0) -> bool:
+        """Take one value in whole, or not at all.
+
+        Args:
+            beyond: So many bytes of it take no room from others.
+        """
+        size = max(0, len(orjson.dumps(value)) + _SPARE - beyond)
         if size > self._left:
             self._count(part, 1)
             return False

@@ -83,8 +83,9 @@ class MoveEntry(Deed):
 class SplitEntry(Deed):
     """One bundle to be split."""
 
-    positions: list[int] = Field(description="Hashes to cut at.")
-    reason: str = Field(description="Upstream's reason.")
+    positions: list[int] = Field(description="Hashes to cut at; empty: its owner is asked, which decides where.")
+    reason: str = Field(description="Upstream's reason; `Balance`: the leader's strategy wants it.")
+    refused: str | None = Field(None, description="Why its owner was not asked: `word: reason`; null: it was.")
 
 
 class PlacedEntry(Deed):

@@ -243,7 +243,8 @@ def _not_made(trail: Trail, book: DecisionBook, shown: set[str]) -> Iterator[Ste
         elif isinstance(entry, PlacedEntry):
             what = f"was to go to {entry.broker or 'nobody'}"
         else:
-            what = f"was to be split at {len(entry.positions)} places"
+            places = len(entry.positions)
+            what = f"was to be split at {places} places" if places else "was to be split by its owner"
         said = f"{what}; the channel has nothing of it ({made.result}{f': {made.why_so}' if made.why_so else ''})"
         source = entry.source if isinstance(entry, MoveEntry) else None
         step = Step(decision.at_ms, entry.bundle, NOT_MADE, said, _decided(made), entry.operation, source=source)

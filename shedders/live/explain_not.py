@@ -9,7 +9,7 @@ from math import hypot, sqrt
 from typing import Any
 
 from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_record import DecisionRecord, LeftEntry, MoveEntry, Subject
+from shedders.live.decision_record import DecisionRecord, LeftEntry, MoveEntry, SplitEntry, Subject
 from shedders.live.explain import by_whom, length
 
 _NAMED = 3
@@ -171,6 +171,9 @@ def _judge(
     move = next((one for one in record.moves if one.bundle == bundle), None)
     if move is not None:
         return _planned(move)
+    split = next((one for one in record.splits if one.bundle == bundle), None)
+    if split is not None:
+        return _to_be_split(split)
     left = _left(record, bundle)
     broker = None if owner is None else _left(record, owner)
     if left is not None:
@@ -202,11 +205,18 @@ def _planned(move: MoveEntry) -> tuple[Because, str | None, str]:
     return Because.MOVED, None, f"it was moved from {move.source} to {to}{outcome}; `why` tells more: {move.why}"
 
 
+def _to_be_split(split: SplitEntry) -> tuple[Because, str | None, str]:
+    if split.refused is not None:
+        word, _, _ = split.refused.partition(":")
+        return Because.REFUSED, word, f"it was to be split, but was left whole: {split.refused}; {split.why}"
+    return Because.MOVED, split.reason, f"it was to be split: {split.why}"
+
+
 def _split_verdict(record: DecisionRecord, bundle: str) -> Verdict | None:
     left = _left(record, bundle)
     split = next((one for one in record.splits if one.bundle == bundle), None)
     if split is not None:
-        word, reason, said = Because.MOVED, split.reason, f"it was to be split: {split.why}"
+        word, reason, said = _to_be_split(split)
     elif left is not None:
         word, reason, said = Because.LEFT, left.reason, f"it was not split (`{left.reason}`): {left.why}"
     else:

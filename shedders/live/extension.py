@@ -19,7 +19,6 @@ from loaddata.channel_port import MemberChannel
 from loaddata.kafka_side import LoadConnection
 from loaddata.report_record import Kind
 from loaddata.service import LoadService
-from loaddata.simulated import SimulatedHost, SimulatedSource
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.cluster import Cluster, Policies
 from shedders.live.asks import Asks
@@ -126,10 +125,10 @@ class BalancerExtension:
         self._source = source if source is not None else NoBundles()
         self._host = host
         if simulated:
-            self._source = SimulatedSource(
+            made_up = self.settings.simulated
+            self._source, self._host = made_up.source(
                 self.settings.simulated_seed, self._serving, lambda: self._clocks.log_ms() / 1_000
             )
-            self._host = SimulatedHost(self._source)
         self._create_topics = create_topics
         self._replication_factor = replication_factor
         self._channel: StateChannel | None = None
@@ -302,7 +301,13 @@ class BalancerExtension:
             )
             self._duties.begin("renewing", self._renewal.run)
         self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager, moved_before=back.moved)
-        splits = SplitAsks(channel, self._source, local, lambda: self.settings.split_known_within_s)
+        splits = SplitAsks(
+            channel,
+            self._source,
+            local,
+            lambda: self.settings.split_known_within_s,
+            lambda: self.settings.splitting,
+        )
         asks = Asks(balancer, splits, self._drains, Checks(ports))
         channel.answer_for(NAME, asks.answer)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from loaddata.settings import LoadSettings
+from loaddata.simulated_settings import SimulatedSettings
 from shedders.budget import BudgetSettings
 from shedders.live.decision_build import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
 from shedders.live.decision_recall import RecallBounds
@@ -32,6 +33,9 @@ class BalancerSettings(Group):
     )
     simulated_seed: int = setting(
         1, "Seed of the load that is made up: the same on all brokers, so that a bundle's load moves with it.", ge=0
+    )
+    simulated: SimulatedSettings = Field(
+        default_factory=SimulatedSettings, description="Load that is made up: how much of it."
     )
     manager: Literal["extensible", "modular"] = setting(
         "extensible",
@@ -85,6 +89,20 @@ class BalancerSettings(Group):
         "broker that has died since.",
         ge=0.05,
         le=60,
+    )
+    splits_at_once: int = setting(
+        4,
+        "Splits that the leader's strategy wants: so many are asked for at once, and under way at the same time; the others wait "
+        "for a later decision. 0: none.",
+        ge=0,
+        le=1_000,
+    )
+    split_again_s: float = setting(
+        600.0,
+        "A bundle that its owner could not split when the leader asked for it is not asked for again for so long: what keeps it "
+        "whole, such as a single topic, seldom changes sooner.",
+        ge=0,
+        le=DAY_S,
     )
     move_timeout_s: float = setting(
         120.0,
@@ -149,6 +167,13 @@ class BalancerSettings(Group):
         128 * 1024,
         "Longest decision record; what finds no room is counted in it. Room for every broker's score, far below Kafka's limit.",
         ge=RECORD_MIN_BYTES,
+        le=VALUE_MAX_BYTES,
+    )
+    memory_bytes: int = setting(
+        512 * 1024,
+        "So much may come on top of `record_bytes` for what the shedding strategy remembers (some 300 bytes a broker, "
+        "100 a bundle moved in the last half hour): a new leader goes on from it, or begins anew where it found no room.",
+        ge=0,
         le=VALUE_MAX_BYTES,
     )
     text_chars: int = setting(500, "Longest sentence in a decision record.", ge=TEXT_MIN_CHARS, le=TEXT_MAX_CHARS)
@@ -259,7 +284,7 @@ class BalancerSettings(Group):
 
     def record_bounds(self) -> RecordBounds:
         """How large a decision record may be."""
-        return RecordBounds(self.record_bytes, self.text_chars)
+        return RecordBounds(self.record_bytes, self.text_chars, self.memory_bytes)
 
     def recall_bounds(self) -> RecallBounds:
         """How far is looked back for decisions."""

@@ -35,6 +35,7 @@ class SplitAsks:
     Args:
         local: This broker's bundles with their load, by name.
         done_within_s: So long the channel may take to say how an operation has ended.
+        splitting: Whether this broker splits bundles when nobody but a balancer wants it.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class SplitAsks:
         source: LoadSource,
         local: Callable[[], Mapping[str, LocalBundle]],
         done_within_s: Callable[[], float] = lambda: 0.5,
+        splitting: Callable[[], bool] = lambda: True,
     ) -> None:
         self._done_within_s = done_within_s
+        self._splitting = splitting
         self._channel = channel
         self._source = source
         self._local = local
@@ -52,11 +55,14 @@ class SplitAsks:
     async def answer(self, ask: ExtensionAsk) -> Outcome:
         """Answer one.
 
-        Its arguments: `name`; `algorithm` with `settings`, or `at` (hashes), or `parts`; `unload_children`; `reason`.
+        Its arguments: `name`; `algorithm` with `settings`, or `at` (hashes), or `parts`; `unload_children`; `reason`;
+        `decision`: of a balancer, that has it asked for.
         """
         name, unload = ask.args.get("name"), ask.args.get("unload_children", False)
         if not isinstance(name, str) or not isinstance(unload, bool):
             return Rejected("bad-request", "`name` is a text, `unload_children` is true or false")
+        if ask.args.get("decision") is not None and not self._splitting():
+            return Rejected("splitting-off", "extensions.balancer.splitting is false on the bundle's broker")
         bundle = self._channel.locate(name)
         if isinstance(bundle, NotFound):
             return await self._done_before(ask) or bundle

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ulid import ULID
 
 from statechannel.api.extensions import Running, placement_of
+from statechannel.api.opening import Opening
 from statechannel.core import commands
 from statechannel.core.bundle import MAX_CHILDREN, namespace_bounds
 from statechannel.core.commands import AwaitOperation, NotFound, Started, Unknown
@@ -24,8 +25,7 @@ from statechannel.runtime.request_record import Asked
 from statechannel.settings import Settings, load, to_identity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -127,7 +127,7 @@ class StateChannel:
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
         **groups: Mapping[str, Any],
-    ) -> _Opening:
+    ) -> Opening:
         """Join the channel: `async with StateChannel.open(...) as channel`, or `await StateChannel.open(...)`.
 
         Returns once this broker has caught up, is registered, and may own bundles.
@@ -199,7 +199,7 @@ class StateChannel:
                 raise
             return channel
 
-        return _Opening(make)
+        return Opening(make)
 
     async def _start_extensions(self) -> None:
         await self._extensions.start(self)
@@ -394,12 +394,25 @@ class StateChannel:
         """Where this member's metrics are; extensions add theirs."""
         return self._host.metrics.registry
 
-    def request(self, asked: Asked, args: Mapping[str, Any], timeout_s: float) -> str:
-        """Write a request to the requests topic for whichever broker it concerns, and do not wait; its id."""
+    def request(
+        self,
+        asked: Asked,
+        args: Mapping[str, Any],
+        timeout_s: float,
+        told: Callable[[Outcome], None] | None = None,
+    ) -> str:
+        """Write a request to the requests topic for whichever broker it concerns, and do not wait; its id.
+
+        Args:
+            timeout_s: By the log's clock nobody need answer it after so long.
+            told: Called once in the loop with the reply, if one is read in time; nobody calls it where none comes.
+        """
         arguments.one_of("asked", asked, Asked)
         arguments.one_of("args", args, dict)
         arguments.seconds("timeout_s", timeout_s)
-        return self._host.request(asked, args, timeout_s)
+        if told is not None:
+            arguments.function("told", told)
+        return self._host.request(asked, args, timeout_s, told)
 
     def answer_for(self, extension: str, handler: Handler) -> None:
         """Have a handler answer the requests that come through the requests topic for an extension."""
@@ -473,27 +486,6 @@ class StateChannel:
     async def close(self) -> None:
         """`shutdown` with the budget of the settings."""
         await self.shutdown()
-
-
-class _Opening:
-    """What `StateChannel.open` returns: await it, or enter it."""
-
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, StateChannel]]) -> None:
-        self._make = make
-        self._channel: StateChannel | None = None
-
-    def __await__(self) -> Generator[Any, Any, StateChannel]:
-        return self._make().__await__()
-
-    async def __aenter__(self) -> StateChannel:
-        self._channel = await self
-        return self._channel
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._channel is not None:
-            await self._channel.close()
 
 
 def _new_operation() -> str:

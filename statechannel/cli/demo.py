@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -13,8 +14,10 @@ import typer
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.demo.cluster import Cluster
+from statechannel.demo.launch import story_in
 from statechannel.demo.narrator import Narrator
 from statechannel.demo.run import run_demo
+from statechannel.demo.story import Story
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -22,12 +25,27 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running, and tell how to go on.")] = False,
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Another story: a namespace becomes much busier at once, and is balanced.")
+    ] = False,
+    plots: Annotated[
+        Path,
+        typer.Option("--plots", metavar="FOLDER", help="With --balance: where the plot and its figures are written."),
+    ] = Path("statechannel-demo-balance"),
+    quiet_s: Annotated[
+        float,
+        typer.Option("--quiet-seconds", min=5, max=600, help="With --balance: from the brokers' start to the launch."),
+    ] = 45.0,
     own_ms: Annotated[int, typer.Option("--own-ms", min=0, max=5_000, help="What preparing a bundle takes.")] = 300,
     release_ms: Annotated[int, typer.Option("--release-ms", min=0, max=5_000, help="What letting go takes.")] = 50,
 ) -> None:
-    """Start Kafka and brokers, move and split bundles, lose a broker, audit it all; about a minute on an idle machine."""
+    """Start Kafka and brokers, move and split bundles, lose a broker, audit it all; about a minute on an idle machine.
+
+    With --balance: generated load with a hot spot, balanced, with a plot of it at the end; two minutes.
+    """
+    story = story_in(plots, quiet_s) if balance else Story
     with _terminated_as_interrupted():
-        broken = run_demo(Cluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep)
+        broken = run_demo(Cluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep, story_of=story)
     if broken:
         raise CommandError(
             f"{len(broken)} of the demo's promises did not hold: {broken[0]}",

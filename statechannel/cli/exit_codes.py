@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
     TABLE_UNUSABLE = 22  # a folder does not hold what this version of the jobs writes
     SPARK_FAILED = 23  # Spark did not start, or ended the query; the message says why
     SPARK_MISSING = 24  # the extra `spark`, Java or the connector's jars are not there
+    EXTRA_MISSING = 25  # the command needs libraries of an extra that is not installed
     DOCTOR_WARNING = 30  # what `doctor` has found, at worst
     DOCTOR_ERROR = 31
     DOCTOR_CRITICAL = 32

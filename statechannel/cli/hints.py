@@ -68,6 +68,7 @@ REJECTED: dict[str, str] = {
     "bad-settings": "`statechannel strategy show` lists the settings of a strategy with their bounds.",
     "strategy-failed": "Choose another strategy; the broker's log has the error beside the operation {operation}.",
     "nothing-to-cut": "`statechannel positions {bundle}` shows what lies where; --at or --parts cut all the same.",
+    "splitting-off": "Its broker splits nothing on a balancer's wish (extensions.balancer.splitting); `statechannel split` does.",
     "filtered": "Change the policy that is named, or say --force, and the record's reason tells of it.",
     "unknown-broker": f"Name another one: {_WHO}.",
     "no-destination": "Change the policies, start another broker, or say --force.",

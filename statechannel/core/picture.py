@@ -83,7 +83,7 @@ class Pictures:
     """
 
     def __init__(self) -> None:
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, Part] = {}
         self._bundles: list[BundleSeen] = []
 
     def of(self, engine: Engine) -> Picture:
@@ -91,10 +91,10 @@ class Pictures:
         return _picture(engine, self._bundles_of(engine))
 
     def _bundles_of(self, engine: Engine) -> list[BundleSeen]:
-        parts: dict[int, _Part] = {}
+        parts: dict[int, Part] = {}
         for replica in engine.replicas:
             if engine.judges(replica.partition) or replica.phase is Phase.STOPPED:
-                parts[replica.partition] = _part(replica.partition, replica.view, self._parts.get(replica.partition))
+                parts[replica.partition] = part_of(replica.partition, replica.view, self._parts.get(replica.partition))
         same = parts.keys() == self._parts.keys() and all(one is self._parts[name] for name, one in parts.items())
         if not same:
             self._parts = parts
@@ -102,15 +102,20 @@ class Pictures:
         return self._bundles
 
 
-class _Part(NamedTuple):
-    """The bundles of one partition as of one record. An accepted record has an offset of its own."""
+class Part(NamedTuple):
+    """The live bundles of one partition as of one record. An accepted record has an offset of its own."""
 
     view: View
     applied: int
     seen: dict[KeyState, BundleSeen]
 
 
-def _part(partition: int, view: View, before: _Part | None) -> _Part:
+def part_of(partition: int, view: View, before: Part | None) -> Part:
+    """The live bundles of one partition.
+
+    Args:
+        before: What this gave for the partition the last time: what has not changed is kept.
+    """
     if before is not None and before.view is view and before.applied == view.applied:
         return before
     known = before.seen if before is not None and before.view is view else {}
@@ -132,7 +137,7 @@ def _part(partition: int, view: View, before: _Part | None) -> _Part:
                 key.from_ if key.state is State.ASSIGNING else None,
             )
         found[key] = seen
-    return _Part(view, view.applied, found)
+    return Part(view, view.applied, found)
 
 
 def picture_of(engine: Engine) -> Picture:

@@ -1,9 +1,6 @@
 """What the brokers of the demo are told, as a file that its reader can look at and use again."""
 
-SETTINGS = """\
-# Settings of the demo's brokers. Load is made up: a few topics are heavy, most are light, all follow a wave.
-# The balancer looks every two seconds instead of every minute, and waits for less than it would in production.
-
+_BALANCER = """\
 [extensions.balancer]
 source = "simulated"
 splitting = false
@@ -11,9 +8,8 @@ interval_s = 2
 trigger_gap_s = 0.5
 settle_s = 3
 
-[extensions.balancer.budget]
-load_percent = 100
-
+"""
+_LOAD = """\
 [extensions.balancer.load]
 measure_interval_s = 0.5
 sample_interval_s = 0.5
@@ -23,9 +19,63 @@ top_interval_s = 0.5
 history = 0.5
 report_threshold_percent = 2
 
+"""
+"""What both demos ask of the balancer, and of how load is measured and told; neither has braces, as one is filled in."""
+
+SETTINGS = (
+    """\
+# Settings of the demo's brokers. Load is made up: a few topics are heavy, most are light, all follow a wave.
+# The balancer looks every two seconds instead of every minute, and waits for less than it would in production.
+
+"""
+    + _BALANCER
+    + """\
+[extensions.balancer.budget]
+load_percent = 100
+
+"""
+    + _LOAD
+    + """\
 [extensions.balancer.strategies.shedding.transfer]
 hit_threshold = 1
 cool_down_s = 2
 grace_s = 5
 target_std = 0.1
+
+[extensions.balancer.strategies.shedding.weighted-move]
+hits = 1
+grace_s = 5
 """
+)
+
+LAUNCH_SETTINGS = (
+    """\
+# Settings of the brokers of `demo --balance`. Load is made up: three namespaces are as busy as each other, until one becomes
+# much busier. The balancer looks every two seconds instead of every minute, and waits for less than it would in production.
+
+"""
+    + _BALANCER
+    + """\
+[extensions.balancer.simulated]
+topics = 100
+msg_rate = 40
+heavy = 20
+wave = 0.05
+noise = 0.05
+hot_namespace = "{namespace}"
+hot_factor = {factor}
+hot_from_s = {from_s}
+
+"""
+    + _LOAD
+    + """\
+[extensions.balancer.strategies.shedding.transfer]
+hit_threshold = 1
+cool_down_s = 2
+grace_s = 600
+target_std = 0.05
+
+[extensions.balancer.strategies.shedding.weighted-move]
+hits = 1
+"""
+)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from statechannel.demo.chapters import Chapters
 from statechannel.demo.cluster import ADDRESS_VARIABLE, Cluster
 from statechannel.demo.errors import DemoError
 from statechannel.demo.narrator import Narrator
 from statechannel.demo.promises import Promises
-from statechannel.demo.story import NAMESPACE, Story
+from statechannel.demo.story import Story
 from statechannel.errors import StateChannelError
 
 
-def run_demo(cluster: Cluster, narrator: Narrator, *, keep: bool = False) -> list[str]:
-    """Tell the story and clean up.
+def run_demo(
+    cluster: Cluster,
+    narrator: Narrator,
+    *,
+    keep: bool = False,
+    story_of: Callable[[Cluster, Narrator, Promises], Chapters] = Story,
+) -> list[str]:
+    """Tell a story and clean up.
 
     Args:
         keep: Leave the cluster running if all went well.
@@ -27,7 +34,7 @@ def run_demo(cluster: Cluster, narrator: Narrator, *, keep: bool = False) -> lis
     Raises:
         DemoError: It could not go on.
     """
-    story = Story(cluster, narrator, Promises(narrator))
+    story = story_of(cluster, narrator, Promises(narrator))
     went_well = False
     try:
         story.tell()
@@ -64,24 +71,12 @@ def places_to_look(cluster: Cluster, *, first: Path | None = None) -> str:
     return f"Read {', '.join(names)}" if names else f"Read what lies in {cluster.folder}"
 
 
-def _go_on(story: Story) -> None:
+def _go_on(story: Chapters) -> None:
     cluster, narrator = story.cluster, story.narrator
     narrator.step("It goes on running")
     narrator.command(f"export {ADDRESS_VARIABLE}={cluster.address}")
-    topic = story.topics[0]
-    for example in (
-        "status",
-        "bundles",
-        f"lookup {topic}",
-        f"transfer {topic} --dest b2",
-        f"why {topic}",
-        "decisions --since 15m",
-        "drain b2",
-        "uncordon b2",
-        "watch",
-        f"audit --history {NAMESPACE}",
-    ):
-        narrator.command(f"{story.name} {example}")
+    for example in story.EXAMPLES:
+        narrator.command(f"{story.name} {example.format(topic=story.topics[0])}")
     narrator.say("And when you have seen enough:")
     narrator.command(f"kill {' '.join(str(broker.pid) for broker in cluster.living())}")
     narrator.command(f"{story.name} kafka down --folder {cluster.kafka_folder}")

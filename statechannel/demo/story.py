@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
-import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from statechannel.core.bundle import range_name
 from statechannel.demo.balancing import spread, until_settled
+from statechannel.demo.chapters import SERVED_S, Chapters, topic_names
 from statechannel.demo.client import Client
-from statechannel.demo.cluster import COMMAND_S, FIRST_START_S, Broker, Cluster, command_name
+from statechannel.demo.cluster import Broker
 from statechannel.demo.errors import DemoError
-from statechannel.demo.narrator import Narrator, milliseconds
-from statechannel.demo.promises import Promises, alone_at_the_end, same_digest
+from statechannel.demo.narrator import milliseconds
+from statechannel.demo.promises import alone_at_the_end, same_digest
 from statechannel.demo.served import place_of_bundle, place_of_topic
 
 NAMESPACE = "public/default"
 BUNDLES = 16
 BROKERS = ("b1", "b2", "b3")
-SERVED_S = 40.0
-"""Longest wait until every topic is served again: the loss of an owner shows after 6 s, a lost leader costs 6 s more."""
-_POLL_S = 0.1
-
-
-def topic_names(namespace: str, halves: int) -> list[str]:
-    """One topic in each of so many equal parts of the ring: every bundle has topics, and both halves of a split."""
-    found: dict[int, str] = {}
-    for number in itertools.count(1):
-        topic = f"{namespace}/orders-{number}"
-        found.setdefault(place_of_topic(topic)[1] * halves >> 32, topic)
-        if len(found) == halves:
-            return [found[half] for half in range(halves)]
-    raise AssertionError  # count() has no end
 
 
 @dataclass(slots=True)
-class Story:
-    """One run of the demo.
+class Story(Chapters):
+    """One run of the demo."""
 
-    Attributes:
-        promises: What was checked, and whether it held.
-    """
+    EXAMPLES: ClassVar[Sequence[str]] = (
+        "status",
+        "bundles",
+        "lookup {topic}",
+        "transfer {topic} --dest b2",
+        "why {topic}",
+        "decisions --since 15m",
+        "drain b2",
+        "uncordon b2",
+        "watch",
+        f"audit --history {NAMESPACE}",
+    )
 
-    cluster: Cluster
-    narrator: Narrator
-    promises: Promises
-    client: Client | None = None
+    # One in each half of a bundle, so that the children of a split have topics, too.
     topics: list[str] = field(default_factory=lambda: topic_names(NAMESPACE, 2 * BUNDLES))
     all_written_ms: int = 0
-    name: str = field(default_factory=command_name)
 
     def tell(self) -> None:
         """Everything, up to the audit; raises `DemoError` where it cannot go on."""
-        self._start_kafka()
+        self.start_kafka()
         self._start_brokers()
         self._create_namespace()
         self._start_client()
@@ -65,46 +57,23 @@ class Story:
         self._balance()
         self._audit()
 
-    def close(self) -> None:
-        """Stop the client."""
-        if self.client is not None:
-            self.client.stop()
-
     # --- steps ------------------------------------------------------------------------------------------------------
-
-    def _start_kafka(self) -> None:
-        n = self.narrator
-        n.step("A real Kafka")
-        n.say(f"One Kafka broker on the loopback interface; everything lies in {self.cluster.folder}.")
-        found = self._command("kafka", "up", "--folder", str(self.cluster.kafka_folder), timeout_s=FIRST_START_S)
-        self.cluster.address = found["bootstrap_servers"]
-        n.good(f"it serves at {self.cluster.address}, pid {found['pid']}")
-        n.say("Every later command finds it by this variable:")
-        n.command(f"export STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS={self.cluster.address}")
-        found = self._command("init")
-        n.good(f"{len(found['topics'])} topics: the channel (compacted), the registry, requests, and the leader's seat")
 
     def _start_brokers(self) -> None:
         n = self.narrator
         n.step("Three brokers, each a process of its own")
         n.say("They store nothing; each has a port that takes writes for the bundles that it serves, and no others.")
-        started = []
-        for broker in BROKERS:
-            n.command(f"{self.name} {' '.join(self.cluster.broker_command(broker))} &")
-            started.append(self.cluster.start_broker(broker))
-        for one in started:
-            self.cluster.wait_ready(one)
-            n.good(f"{one.id} has caught up with the channel, pid {one.pid}, {one.url}")
+        self.start_brokers(BROKERS)
         n.say(
             "They balance themselves by load; until its turn comes, an override keeps the balancer from moving anything:"
         )
-        self._command("override", "shedding", "off", "--for", "1h", "--why", "the steps before")
+        self.command("override", "shedding", "off", "--for", "1h", "--why", "the steps before")
 
     def _create_namespace(self) -> None:
         n = self.narrator
         n.step(f"A namespace of {BUNDLES} bundles")
         n.say("One record creates it with all its bundles. Nobody serves them before somebody asks.")
-        self._command("namespace", "create", NAMESPACE, "--bundles", str(BUNDLES))
+        self.command("namespace", "create", NAMESPACE, "--bundles", str(BUNDLES))
         n.good(f"{NAMESPACE} has {BUNDLES} bundles")
 
     def _start_client(self) -> None:
@@ -113,10 +82,10 @@ class Story:
         n.say("It asks any broker who owns a topic, and writes there. The first lookup of a bundle has it assigned.")
         self.client = Client(self.topics, [broker.url for broker in self.cluster.living()])
         self.client.start()
-        took_s = self._until_served()
+        took_s = self.until_served()
         self.all_written_ms = _now_ms()
         n.good(f"every topic was written to after {took_s:.1f} s; from now on the client notes every gap")
-        self._show("brokers", "broker", "leader", "bundles", "URLs")
+        self.show("brokers", "broker", "leader", "bundles", "URLs")
 
     def _transfer(self) -> None:
         n = self.narrator
@@ -126,9 +95,9 @@ class Story:
         n.say(
             f"{owner} serves the bundle of {topic}; {to} shall have it. The destination is named before the source lets go."
         )
-        self._command("transfer", topic, "--dest", to)
-        self._until_served()
-        found = self._command("lookup", topic)
+        self.command("transfer", topic, "--dest", to)
+        self.until_served()
+        found = self.command("lookup", topic)
         self.promises.check(
             found["broker"] == to, f"{topic} is served by {found['broker']} at generation {found['generation']}"
         )
@@ -138,12 +107,12 @@ class Story:
         n.step("A split")
         topic, owner = self._topic_of_somebody()
         n.say("One record replaces a bundle by its halves; the owner goes on serving, so nobody notices a gap.")
-        noticed = len(self._client.gaps())
-        self._command("split", topic)
-        self._until_served()
+        noticed = len(self.writer.gaps())
+        self.command("split", topic)
+        self.until_served()
         live = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
         self.promises.check(len(live) == BUNDLES + 1, f"the namespace has {len(live)} bundles, still served by {owner}")
-        self.promises.check(len(self._client.gaps()) == noticed, "the client noticed nothing of it")
+        self.promises.check(len(self.writer.gaps()) == noticed, "the client noticed nothing of it")
 
     def _kill(self) -> Broker:
         n = self.narrator
@@ -159,9 +128,9 @@ class Story:
             f"{killed.id} is gone, and with it the service of {orphans} bundles. Nobody has been told: the others miss its "
             "heartbeats after 6 s, elect a leader, and that one gives the bundles to new owners."
         )
-        took_s = self._until_served(lost=killed.id)
+        took_s = self.until_served(lost=killed.id)
         n.good(f"every topic is served again {took_s:.1f} s after the kill")
-        self._show("brokers", "broker", "state", "leader", "bundles")
+        self.show("brokers", "broker", "state", "leader", "bundles")
         return killed
 
     def _start_again(self, killed: Broker) -> None:
@@ -171,7 +140,7 @@ class Story:
         n.command(f"{self.name} {' '.join(self.cluster.broker_command(killed.id))} &")
         again = self.cluster.start_broker(killed.id)
         self.cluster.wait_ready(again)
-        self._client.add_broker(again.url)
+        self.writer.add_broker(again.url)
         n.good(f"{again.id} has caught up, pid {again.pid}")
 
     def _drain(self, killed: Broker) -> None:
@@ -189,10 +158,10 @@ class Story:
         self.promises.check(left == 0, f"it left {left} bundles behind")
         again = self.cluster.start_broker(leaving.id)
         self.cluster.wait_ready(again)
-        self._client.add_broker(again.url)
-        self._until_served()
+        self.writer.add_broker(again.url)
+        self.until_served()
         n.good(f"{again.id} is back, pid {again.pid}, and every topic is served")
-        self._show("brokers", "broker", "state", "leader", "bundles")
+        self.show("brokers", "broker", "state", "leader", "bundles")
 
     def _balance(self) -> None:
         n = self.narrator
@@ -202,7 +171,7 @@ class Story:
             "few topics are heavy. The two brokers that were away have got little back so far."
         )
         begun_ms = _now_ms()
-        self._command("override", "end", "shedding")
+        self.command("override", "end", "shedding")
         found = until_settled(self.cluster, begun_ms, len(BROKERS))
         n.command(f"{self.name} decisions --moves-only")
         n.say("says, in short:")
@@ -226,19 +195,19 @@ class Story:
         self.promises.check(
             spread(found.after) < spread(found.before), "the brokers are closer together, and nothing moves any more"
         )
-        self._until_served()
+        self.until_served()
         n.say("Why is that bundle there? The log and the decisions know:")
-        self._print("why", moves[-1][1]["bundle"])
+        self.print("why", moves[-1][1]["bundle"])
 
     def _audit(self) -> None:
         n = self.narrator
         n.step("The audit: what does the log say happened?")
         n.say("It reads the same topic as the brokers, with the same rules, and tells every gap with its cause.")
         until_ms = _now_ms()
-        self._client.stop()
-        answer = self._command("audit", "--gaps")
+        self.writer.stop()
+        answer = self.command("audit", "--gaps")
         compared = self.promises.gaps(
-            answer, self._client, topics=self.topics, since_ms=self.all_written_ms, until_ms=until_ms
+            answer, self.writer, topics=self.topics, since_ms=self.all_written_ms, until_ms=until_ms
         )
         n.table(
             ("bundle", "cause", "from", "to", "by the log", "noticed", "why"),
@@ -261,28 +230,6 @@ class Story:
 
     # --- parts of steps ---------------------------------------------------------------------------------------------
 
-    @property
-    def _client(self) -> Client:
-        if self.client is None:
-            raise DemoError("the client was not started")
-        return self.client
-
-    def _command(self, *args: str, timeout_s: float = COMMAND_S) -> dict[str, Any]:
-        self.narrator.command(f"{self.name} {' '.join(args)}")
-        return self.cluster.ask(*args, timeout_s=timeout_s)
-
-    def _show(self, command: str, *columns: str) -> None:
-        found = self._command(command)[command]
-        self.narrator.table(columns, [[_cell(one, column) for column in columns] for one in found])
-
-    def _print(self, *args: str) -> None:
-        """A command whose answer is for people."""
-        self.narrator.command(f"{self.name} {' '.join(args)}")
-        ran = self.cluster.run(*args)
-        if ran.code != 0:
-            raise DemoError(f"`statechannel {' '.join(args)}` failed (exit code {ran.code}): {ran.error}")
-        self.narrator.output(ran.stdout)
-
     def _bundles(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
         return found
@@ -297,26 +244,6 @@ class Story:
                 used.add(one["bundle"])
                 return topic, one["owner"]
         raise DemoError("no bundle has an owner")
-
-    def _until_served(self, *, lost: str | None = None) -> float:
-        """Wait until every topic's last write was taken; returns the seconds."""
-        begun_s = time.monotonic()
-        while time.monotonic() - begun_s < SERVED_S:
-            unserved = self._client.unserved()
-            if not unserved and (lost is None or not any(one["owner"] == lost for one in self._bundles())):
-                return time.monotonic() - begun_s
-            time.sleep(_POLL_S)
-        raise DemoError(
-            f"after {SERVED_S:.0f} s nobody takes writes to {', '.join(self._client.unserved()) or f'bundles of {lost}'}",
-            log=self.cluster.living()[0].log if self.cluster.living() else None,
-        )
-
-
-def _cell(one: dict[str, Any], column: str) -> str:
-    found = one["leading"] if column == "leader" else one["urls"] if column == "URLs" else one[column]
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    return " ".join(found.values()) if isinstance(found, dict) else str(found)
 
 
 def _count(number: int, what: str) -> str:

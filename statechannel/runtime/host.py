@@ -364,8 +364,17 @@ class Host:
         self._desk_tokens -= 1
         self._log.append(Append(self._desk_tokens, Topic.REQUESTS, 0, identifier.encode(), value))
 
-    def request(self, asked: Asked, args: Mapping[str, Any], timeout_s: float) -> str:
+    def request(
+        self,
+        asked: Asked,
+        args: Mapping[str, Any],
+        timeout_s: float,
+        told: Callable[[Outcome], None] | None = None,
+    ) -> str:
         """Write a request for whichever broker it concerns; its id.
+
+        Args:
+            told: Called once with the reply, if one is read in time.
 
         Raises:
             ChannelStoppedError: This member has stopped.
@@ -373,6 +382,8 @@ class Host:
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
         request = Request(str(ULID()), asked.value, 0, args, self._around.broker)
+        if told is not None:
+            self._desk.hear(request.id, told)
         self._append_request(request.id, request_record.encode(request, timeout_s=timeout_s))
         return request.id
 

@@ -122,6 +122,7 @@ class RequestDesk:
         self._review_all = False
         self._refusals: dict[str, int] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
+        self._heard: dict[str, Callable[[Outcome], None]] = {}
         self._end_offset: int | None = None
         self._position = 0
         self._log_ms = 0
@@ -154,6 +155,10 @@ class RequestDesk:
         """The log's clock, from any record; deadlines are reckoned with it."""
         self._log_ms = max(self._log_ms, timestamp_ms)
 
+    def hear(self, identifier: str, told: Callable[[Outcome], None]) -> None:
+        """Have somebody told the reply to a request as it is read, once; of too many who wait the oldest is forgotten."""
+        remember(self._heard, identifier, told, self._options.remembered)
+
     def read(self, record: RecordRead) -> None:
         """Take in one record of the requests topic."""
         self._position = record.offset + 1
@@ -165,7 +170,10 @@ class RequestDesk:
             case Progress(stage=Stage.CLAIMED):
                 self._claimed(item, record.offset)
             case Reply():
+                told = self._heard.pop(item.id, None)
                 self._end(item.id)
+                if told is not None:
+                    told(_outcome_of(item))
             case None:
                 self.undecodable += 1
 
@@ -221,6 +229,7 @@ class RequestDesk:
         found = self._open.pop(identifier, None)
         self._touched.pop(identifier, None)
         self._refusals.pop(identifier, None)
+        self._heard.pop(identifier, None)
         if found is not None:
             self._open_bytes -= found.size_bytes
         self._ended[identifier] = None
@@ -363,3 +372,11 @@ class RequestDesk:
 
     def _left_s(self, request: Request) -> float:
         return max(0.5, (request.deadline_ms - self._log_ms) / 1000)
+
+
+def _outcome_of(reply: Reply) -> Outcome:
+    """What a reply says; anybody may write to the topic, so it may be anything."""
+    try:
+        return outcomes.from_json(reply.outcome)
+    except ValueError as error:
+        return Unknown(reply.id, f"the reply cannot be read: {error}")

@@ -75,6 +75,7 @@ NOT_PURE = {
         "policy_follower.py",
         "policy_topic.py",
         "renewal.py",
+        "split_wishes.py",
         "splitting.py",
         "telling.py",
     },

@@ -17,6 +17,7 @@ from tests.bench import (
     handoff,
     joins,
     kept,
+    live_balance,
     memory,
     outage,
     replay,
@@ -31,7 +32,7 @@ from tests.bench.measure import ROOT, Figure, machine, save
 
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
-    *("floods", "spark-lag"),
+    *("floods", "spark-lag", "live-balance"),
 )
 
 
@@ -80,6 +81,9 @@ def main() -> None:
         "shedding": shedding.run,
         "floods": partial(floods.run, given.floods, given.junk_records),
         "spark-lag": partial(spark_lag.run, given.transfers),
+        "live-balance": partial(
+            live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
+        ),
         "spark": partial(spark_replay.run, given.spark_records),
     }
     figures: list[Figure] = []

@@ -155,7 +155,7 @@ def test_nobody_or_nothing_known_moves_nothing(strategy: str, brokers: dict[str,
         (("--snapshot", "s.json", "-s", "raising"), 1, ("`raising` fails: ZeroDivisionError('oh')",)),
         (("--snapshot", "s.json", "--placement", "x"), 8, ("no placement strategy `x`",)),
         (("--snapshot", "s.json", "--profile", "x"), 8, ("there is no profile `x`", "production")),
-        (("--snapshot", "s.json", "--set", "x=1"), 8, ("shedding.transfer has no setting `x`", "target_std")),
+        (("--snapshot", "s.json", "--set", "x=1"), 8, ("shedding.weighted-move has no setting `x`", "gap_percent")),
         (("--snapshot", "s.json", "--set", "x"), 8, ("--set x: not of the form name=value",)),
         (("--snapshot", "s.json", "--set", "filters.x=1"), 8, ("filters has no setting `x`",)),
         (("--snapshot", "s.json", "--cycles", "0"), 2, ("'--cycles'",)),
@@ -334,7 +334,7 @@ def test_split_is_still_the_command_that_asks_the_brokers(run: Run) -> None:
 def test_snapshot_check(run: Run) -> None:
     assert run("snapshot", "check", "s.json").stdout.splitlines() == [
         "s.json: 6 brokers, 72 bundles, 4 namespaces, 216 topics",
-        "profile default: shedding transfer, placement least-resource-usage, split range-equally-divide",
+        "profile default: shedding weighted-move, placement weighted-move, split range-equally-divide",
     ]
     odd = run(
         "snapshot",
@@ -343,7 +343,7 @@ def test_snapshot_check(run: Run) -> None:
     )
     assert odd.stderr == "note: broker bx has no load report\n"
     told = json.loads(run("snapshot", "check", "s.json", "--output", "json").stdout)
-    assert (told["brokers"], told["strategies"]["shedding"], told["remarks"]) == (6, "transfer", [])
+    assert (told["brokers"], told["strategies"]["shedding"], told["remarks"]) == (6, "weighted-move", [])
 
 
 def test_snapshot_check_names_policies_that_cannot_be_kept_together(run: Run) -> None:

@@ -176,6 +176,14 @@ def test_a_snapshot_is_taken_from_the_topics(kafka: Kafka, topic_prefix: str, ru
     for what in ("place", "split"):
         assert run(what, "plan", "--snapshot", "live", *topics.place).exit_code == 0
 
+    words = ("--contenders", "ours", "--hours", "0.2", "--seeds", "1", "--out", "contest", "--output", "json")
+    contest = run("simulate", "compare", "--snapshot", "live", *topics.place, *words)
+    assert contest.exit_code == 0, contest.stderr
+    row = json.loads(contest.stdout)["scenarios"][0]["rows"][1]
+    assert (row["contender"], row["about"].rpartition(": ")[2]) == ("as-it-is", "transfer, round-robin")
+    assert "note: b2" in contest.stderr  # it reports nothing
+    assert read_snapshot(Path("contest/live-snapshot.json")).bundles == snapshot.bundles
+
 
 @pytest.mark.kafka
 def test_a_channel_that_does_not_exist(kafka: Kafka, topic_prefix: str, run: Run) -> None:

@@ -20,7 +20,7 @@ from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.sim.planted import PLANTED
 from tests.bench import kept
-from tests.docs import bounds_table
+from tests.docs import bounds_table, scenario_blocks
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
@@ -283,4 +283,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "fault-rules": fault_rules,
     "bounds": bounds,
     "figures": figures,
+    "scenario-fields": scenario_blocks.fields,
+    "scenarios": scenario_blocks.shipped,
+    "scenarios-held-out": scenario_blocks.held_out,
 }

@@ -108,7 +108,7 @@ def records(draw: st.DrawFn, bounds: RecordBounds) -> DecisionRecord:
     return shed_record(at, made, executed=done, budget=use, bounds=bounds)
 
 
-SMALL = RecordBounds(16_384, 200)
+SMALL = RecordBounds(16_384, 200, 0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from spark.jobs.table_view import TableView, run
@@ -56,6 +56,14 @@ class LogInKafka:
         made = NewTopic(self.name, self.partitions, 1, config=config)
         until(lambda: self.admin.create_topics([made])[self.name].exception() is None)
         until(lambda: self._seen() == self.partitions)
+
+    def keep_for(self, lag_s: int) -> None:
+        """The cleaner leaves records alone until they are so old, from now on."""
+        change = ConfigEntry(
+            "min.compaction.lag.ms", str(lag_s * 1_000), incremental_operation=AlterConfigOpType.SET
+        )
+        wanted = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=[change])
+        self.admin.incremental_alter_configs([wanted])[wanted].result(30)
 
     def _seen(self) -> int:
         found = self.admin.list_topics(timeout=10).topics.get(self.name)

@@ -63,8 +63,8 @@ def decision(
         why,
         [one.move for one in checked],
         left,
-        scores or {},
-        stats or {},
+        scores=scores or {},
+        stats=stats or {},
     )
     return Decision(cluster, (), plan, checked, placed, {}, {})
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from ulid import ULID
+
 from loaddata.broker_load import BrokerLoad
 from loaddata.bundle_load import BundleStats
 from loaddata.service import LoadSeen, TopSeen
@@ -25,13 +27,14 @@ from shedders.live.metrics import BalancerMetrics
 from shedders.live.policy_standing import Standing
 from shedders.live.settings import BalancerSettings
 from shedders.placing import Pipeline
-from shedders.plan import Label, Move, Placed, Plan, Reason
+from shedders.plan import Label, Move, Placed, Plan, Reason, SplitWanted
 from shedders.split_settings import SplitSettings
 from shedders.strategy import StrategySettings
 from statechannel.core import commands
 from statechannel.core.commands import Command, Done, Outcome, Started
 from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
 from statechannel.core.states import State
+from statechannel.runtime.request_record import Asked
 
 NS = "t/n"
 
@@ -78,6 +81,7 @@ class Channel:
     current: bool = True
     draining: bool = False
     asked: list[Any] = field(default_factory=list)
+    requests: list[tuple[Asked, Mapping[str, Any], float, Any]] = field(default_factory=list)
     answer: Callable[[Any], Outcome | asyncio.Future[Outcome] | Exception] = lambda command: Done(
         command.operation, "transferred"
     )
@@ -131,6 +135,10 @@ class Channel:
             self.bundles[command.name] = None
         return found
 
+    def request(self, asked: Asked, args: Mapping[str, Any], timeout_s: float, told: Any = None) -> str:
+        self.requests.append((asked, args, timeout_s, told))
+        return str(ULID())
+
     def ticket(self, operation: str) -> Ticket:
         if operation not in self.ends:
             self.ends[operation] = asyncio.get_running_loop().create_future()
@@ -144,14 +152,20 @@ class Scripted:
     name: ClassVar[str] = "scripted"
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
 
-    def __init__(self, plan: Callable[[Cluster, Mapping[str, Any]], Sequence[Move]]) -> None:
+    def __init__(
+        self,
+        plan: Callable[[Cluster, Mapping[str, Any]], Sequence[Move]],
+        splits: Sequence[SplitWanted] = (),
+    ) -> None:
         self._plan = plan
+        self._splits = splits
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         moves = self._plan(cluster, memory)
+        splits = self._splits
         label, reason = (Label.SUCCESS, Reason.OVERLOADED) if moves else (Label.SKIP, Reason.HIT_COUNT)
         found = {"decisions": memory.get("decisions", 0) + 1}
-        return Plan(self.name, label, reason, "as the test says", list(moves), [], {}, {}, found)
+        return Plan(self.name, label, reason, "as the test says", list(moves), splits=list(splits), memory=found)
 
 
 class First:
@@ -216,6 +230,7 @@ class World:
     clock: Clock = field(default_factory=Clock)
     standing: Standing | None = field(default_factory=Standing)
     plan: Callable[[Cluster, Mapping[str, Any]], Sequence[Move]] = lambda cluster, memory: []
+    splits: Sequence[SplitWanted] = ()
     placing: First = field(default_factory=First)
     records: list[Any] = field(default_factory=list)
     before: DecisionRecord | None = None
@@ -239,7 +254,7 @@ class World:
                 "filters": filters,
                 "splitting": SplitSettings(hit_threshold=0, max_topics=3),
             },
-            lambda _: Scripted(self.plan),
+            lambda _: Scripted(self.plan, self.splits),
             Pipeline(self.placing, filters),
             Pipeline(self.placing, filters),
             Halves(),

@@ -8,6 +8,7 @@ import pytest
 from loaddata.averages import is_sound
 from loaddata.broker_update import is_sound_usage
 from loaddata.simulated import LoadProfile, SimulatedHost, SimulatedSource
+from loaddata.simulated_settings import SimulatedSettings
 from statechannel.core.bundle import bundle_key, namespace_bounds, parse_key, split_topic, topic_hash
 
 BOUNDS = namespace_bounds(64)
@@ -64,6 +65,35 @@ def test_heat() -> None:
     topic = hot.topics(WHOLE)[0]
     hot.factors[topic.name] = 10.0
     assert hot.topics(WHOLE)[0].msg_rate_in == pytest.approx(10 * topic.msg_rate_in)
+
+
+def test_a_namespace_heats_up_from_a_time_on_and_nothing_else_does() -> None:
+    hot = SimulatedSettings(hot_namespace="t/n", hot_factor=4.0, hot_from_s=1_000.0)
+    both = [WHOLE, WHOLE.replace("t/n/", "t/nn/")]
+    cold = SimulatedSettings()
+
+    def rates(settings: SimulatedSettings, now_s: float) -> list[float]:
+        source, _ = settings.source(1, lambda: both, lambda: now_s)
+        return [source.bundles()[name].stats.msg_rate_in for name in both]
+
+    assert rates(hot, 999.9) == rates(cold, 999.9)
+    (before, beside), (after, still) = rates(cold, 1_000.0), rates(hot, 1_000.0)
+    assert after == pytest.approx(4 * before)
+    assert still == beside
+
+
+def test_settings_of_what_is_made_up() -> None:
+    usual, _ = SimulatedSettings().source(1, lambda: BUNDLES, lambda: 1_000.0)
+    assert usual.bundles() == source().bundles()
+    few, host = SimulatedSettings(topics=10, msg_rate=5.0, heavy=2.0, wave=0.0, noise=0.0, msg_rate_max=1_000).source(
+        1, lambda: [WHOLE], lambda: 0.0
+    )
+    rates = [one.msg_rate_in for one in few.topics(WHOLE)]
+    assert len(rates) == 10
+    assert all(5.0 <= one <= 10.0 for one in rates)
+    assert host.read(0.0).cpu.percent == pytest.approx(3 + 97 * 2.5 * sum(rates) / 1_000)
+    with pytest.raises(ValueError, match="hot_namespace"):
+        SimulatedSettings(hot_from_s=5.0)
 
 
 def test_topics_lie_in_their_bundle_and_add_up_to_it() -> None:

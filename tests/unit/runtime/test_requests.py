@@ -16,6 +16,7 @@ from statechannel.core.commands import (
     Split,
     Started,
     Transfer,
+    Unknown,
 )
 from statechannel.core.inputs import PartitionOpened, RecordRead, Topic
 from statechannel.runtime import request_record
@@ -333,3 +334,35 @@ def test_a_request_that_nobody_can_answer_is_forgotten_some_time_after_its_deadl
     world.append("other", b"junk")
     world.turns()
     assert len(world.desks["b1"]) == 0
+
+
+def test_who_wants_to_hear_a_reply_is_told_it_once() -> None:
+    world = World("b1", "b2")
+    world.around["b2"].leading = True
+    heard: list[Outcome] = []
+    desk = world.desks["b1"]
+    desk.hear("op1", heard.append)
+    desk.hear("op2", heard.append)
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.turns()
+    assert heard == []
+    world.given["b2"][0][1](Done("op1", "created"))
+    world.turns()
+    assert heard == [Done("op1", "created")]
+    world.append("op1", encode(Reply("op1", "b2", "i1", {"outcome": "done", "operation": "op1", "result": "again"})))
+    world.append("op2", encode(Reply("op2", "b2", "i1", {"outcome": "no such thing"})))  # anybody may write there
+    world.turns()
+    assert [type(one) for one in heard] == [Done, Unknown]
+
+
+def test_of_too_many_who_want_to_hear_a_reply_the_oldest_is_forgotten() -> None:
+    world = World("b1")
+    desk = world.desk("b1", remembered=2)
+    heard: list[Outcome] = []
+    for number in range(3):
+        desk.hear(f"op{number}", heard.append)
+    for number in range(3):
+        facts = {"outcome": "done", "operation": f"op{number}", "result": "done"}
+        world.append(f"op{number}", encode(Reply(f"op{number}", "b2", "i1", facts)))
+        desk.read(world.log[-1])
+    assert heard == [Done("op1", "done"), Done("op2", "done")]

@@ -223,8 +223,16 @@ def test_the_budget_by_load_passes_over_what_is_too_much() -> None:
     moves = [move(A, "x", "z"), move(B, "x", "z"), move(C, "y", "z")]
     found = admit(small(), moves, [], BudgetSettings(load_percent=67))
     assert [one.bundle for one in found.moves] == [A, C]
-    assert found.left[0].why == "it has 60.0 % of the load; 99 moves and 33.7 % may set out"
-    assert found.budget == Budget(98, pytest.approx(67 - 200 / 3))
+    assert found.left[0].why == "it has 60.0 % of the load; 499 moves and 33.7 % may set out"
+    assert found.budget == Budget(498, pytest.approx(67 - 200 / 3))
+
+
+def test_the_budget_is_of_what_brokers_do_where_few_bundles_are_known() -> None:
+    """x says 1,000 bytes/s and 12 messages/s, y 100 and 2: A has 100 of 1,100 bytes and 2 of 14 messages, more by those."""
+    x = load(80.0, 1_000.0)
+    busy = reported(small(), "x", load=replace(x, msg_rate_in=6.0, msg_rate_out=6.0))
+    found = admit(busy, [move(A, "x", "z")], [], BudgetSettings(load_percent=67))
+    assert found.budget.load_percent == pytest.approx(67 - 100 * 2 / 14)
 
 
 def test_a_bundle_that_is_larger_than_the_budget_goes_alone() -> None:

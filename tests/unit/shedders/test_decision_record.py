@@ -193,6 +193,24 @@ def test_settings_that_are_too_large_are_left_out_and_counted() -> None:
     assert (found.settings, found.cut) == (None, {"settings": 1})
 
 
+def test_memory_has_room_of_its_own() -> None:
+    """A thousand brokers and a plan of many moves: the next leader goes on from it although the record is full."""
+    memory = {"watched": {f"broker-{number:04d}": [0.123456] * 30 for number in range(1_000)}}
+    many = [move(f"{NAMESPACE}/m-{number}") for number in range(2_000)]
+    told = replace(decision(moves=many), memory=memory)
+    found = shed_record(occasion(), told)
+    assert found.memory == memory
+    assert "moves" in found.cut
+    assert 128 * 1024 < len(encode(found)) <= (128 + 512) * 1024
+    small = shed_record(occasion(), told, bounds=RecordBounds(memory_bytes=0))
+    assert (small.memory, small.cut["memory"]) == (None, 1)
+    assert len(encode(small)) <= 128 * 1024
+    # What is on top never makes it longer than a value may be.
+    assert RecordBounds(record_bytes=VALUE_MAX_BYTES).beyond_bytes == 0
+    with pytest.raises(ValueError, match="memory of -1 bytes"):
+        RecordBounds(memory_bytes=-1)
+
+
 @pytest.mark.parametrize(("size", "text"), [(1, 500), (VALUE_MAX_BYTES + 1, 500), (20_000, 1), (20_000, 5_000)])
 def test_bounds_are_bounded(size: int, text: int) -> None:
     with pytest.raises(ValueError, match="a record has"):

@@ -48,7 +48,7 @@ def made(**settings: Any) -> BalancerExtension:
 @pytest.mark.parametrize(
     ("settings", "overrides", "manager", "shedding"),
     [
-        ({}, {}, "extensible", "transfer"),
+        ({}, {}, "extensible", "weighted-move"),
         ({}, {}, "modular", "threshold"),
         ({"modular_profile": "production"}, {}, "modular", "uniform"),
         ({"profile": "production"}, {}, "modular", "uniform"),
@@ -64,7 +64,8 @@ def test_policies_stand_over_settings_and_those_over_profiles(
 
 
 def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
-    own = BalancerSettings(strategies={"shedding": {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}})
+    transfer = {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}
+    own = BalancerSettings(shedding="transfer", strategies={"shedding": transfer})
     standing = Standing(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
     found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=laid_down(standing))
     shedding: Any = found.settings["shedding"]
@@ -448,7 +449,7 @@ def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
     renewal.look()
     assert told == []
     assert made(shedding="avg")._in_force.cool_down_s() is None
-    assert made()._in_force.cool_down_s() == 180
+    assert made(shedding="transfer")._in_force.cool_down_s() == 180
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,8 @@ def test_policies_count_as_they_do_in_the_leader(
 def test_weights_and_leave_to_shed_bundles_with_policies_are_in_it(decided: Callable[..., Any]) -> None:
     _, choice = decided(settings=BalancerSettings(shedding="threshold"), standing=COMMON)
     assert choice.settings["shedding"]["cpu_weight"] == 4.0
-    assert decided(standing=COMMON)[1].settings["shedding"]["shed_with_policies"] is True
+    _, choice = decided(settings=BalancerSettings(shedding="transfer"), standing=COMMON)
+    assert choice.settings["shedding"]["shed_with_policies"] is True
 
 
 # --- policies that are younger ----------------------------------------------------------------------------------------

@@ -100,11 +100,11 @@ def test_upstream_names_of_split_algorithms_are_taken() -> None:
 
 
 def test_flags_are_for_the_strategy_or_for_what_stands_around_it() -> None:
-    flags = Flags.parse(["grace_s=5", "filters.max_topics=7", "placement.difference_percent=3"])
+    flags = Flags.parse(["grace_s=5", "filters.max_topics=7", "placement.gap_percent=3"])
     assert flags.own == {"grace_s": "5"}
     chosen, pipeline = pipeline_of(snapshot(), flags=flags)
     assert pipeline.settings.max_topics == 7
-    assert chosen.told["difference_percent"] == 3.0
+    assert chosen.told["gap_percent"] == 3.0
 
 
 @pytest.mark.parametrize(

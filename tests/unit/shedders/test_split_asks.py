@@ -66,8 +66,8 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
     return found
 
 
-async def answer(channel: Channel, source: Any = None, **args: Any) -> Outcome:
-    asks = SplitAsks(channel, source or Source(), dict)  # type: ignore[arg-type]
+async def answer(channel: Channel, source: Any = None, *, splitting: bool = True, **args: Any) -> Outcome:
+    asks = SplitAsks(channel, source or Source(), dict, splitting=lambda: splitting)  # type: ignore[arg-type]
     return await asks.answer(ExtensionAsk("balancer", "split", {"name": BUNDLE, **args}, OPERATION, 5.0))
 
 
@@ -120,6 +120,16 @@ async def test_what_is_refused(args: dict[str, Any], reason: str, channel: Chann
     assert isinstance(outcome, Rejected)
     assert outcome.reason == reason, outcome
     assert channel.asked == []
+
+
+@pytest.mark.parametrize("splitting", [True, False])
+async def test_a_broker_that_splits_nothing_by_itself_does_not_do_it_for_a_balancer_either(
+    splitting: bool, channel: Channel
+) -> None:
+    assert isinstance(await answer(channel, splitting=splitting, parts=2), Done)  # somebody asks for it
+    outcome = await answer(channel, splitting=splitting, parts=2, decision="01J9Z3KQ7S0000000000000017")
+    assert isinstance(outcome, Done if splitting else Rejected)
+    assert splitting or outcome.reason == "splitting-off"  # type: ignore[union-attr]
 
 
 async def test_only_the_children_that_are_still_here_are_let_go_and_only_after_a_split(channel: Channel) -> None:

@@ -446,9 +446,9 @@ def test_nothing_is_planned_on_an_unsound_picture(
 def test_a_decision_whose_memory_was_cut_is_said(topics: Cluster, take: Callable[..., Snapshot]) -> None:
     chosen = choose(BalancerSettings())
     record = record_of(dry_run(take()), chosen, 3).model_copy(update={"memory": None})
-    snapshot = take(decision=record)
-    assert snapshot.memory.shedding == {}
-    assert snapshot.remarks == [f"decision {record.id} does not say what transfer remembers; here it remembers nothing"]
+    assert (snapshot := take(decision=record)).memory.shedding == {}
+    forgot = "does not say what weighted-move remembers; here it remembers nothing"
+    assert snapshot.remarks == [f"decision {record.id} {forgot}"]
 
 
 def test_profiles_and_strategies_that_are_not_known_here_are_said(take: Callable[..., Snapshot]) -> None:
@@ -485,10 +485,10 @@ def test_accepted_records_are_those_about_bundles(topics: Cluster) -> None:
 
 
 def test_what_stands_around_the_strategies_is_in_it(take: Callable[..., Snapshot]) -> None:
-    assert take(standing=None).balancing == BalancingPart(budget=BudgetPart(moves=100, load_percent=20.0))
+    assert take(standing=None).balancing == BalancingPart(budget=BudgetPart(moves=500, load_percent=60.0))
     off = Standing(unload_mode="unload", shedding_on=False, shedding_why="sale")
     found = take(standing=off, budget=BudgetSettings(moves=7)).balancing
-    assert (found.budget, found.unload_mode) == (BudgetPart(moves=7, load_percent=20.0), "unload")
+    assert (found.budget, found.unload_mode) == (BudgetPart(moves=7, load_percent=60.0), "unload")
     assert found.shedding_off == "sale"
     assert take(standing=None, balancing=False).balancing.shedding_off == "extensions.balancer.balancing is false"
 

@@ -1,0 +1,136 @@
+"""What the commands of `simulate` share: the extra that they need, seeds, how tables and files come out."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from statechannel.audit.new_file import check_writable, new_file
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.output import cell, print_table, say, stdout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shedders.simulate.plots import Picture
+    from shedders.simulate.tables import Grid
+
+NEEDED: Final = ("numpy", "matplotlib")
+SEEDS_MAX: Final = 1_000
+SEED_MAX: Final = 2**31
+FORMS: Final = ("svg", "png")
+_NEXT = re.compile(r",(?=(?:ours|default|all)(?:[,;\s]|$)|[a-z]+/)")
+_SPAN = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
+
+Contenders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--contenders",
+        metavar="NAMES",
+        help="`default`, `all`, or names with commas or blanks between them; may be repeated. `simulate list` has them.",
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Processes.")]
+Seeds = Annotated[str, typer.Option("--seeds", metavar="SEEDS", help="Such as 1-5 or 1,2,7; six and more can be sure.")]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="DIR", help="Results, tables, plots and the page go there; runs that are there are kept."
+    ),
+]
+
+
+def need_extra() -> None:
+    """Refuse at once where the simulator's libraries are not installed.
+
+    Raises:
+        CommandError: One of them is not.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise CommandError(
+            f"the simulator needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
+            hint="Install the extra `simulate`: pip install 'statechannel[simulate]'.",
+            code=ExitCode.EXTRA_MISSING,
+        )
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds in the order given, each once: `1-5`, `1,2,7`.
+
+    Raises:
+        CommandError: They are none, or too many.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        told = _SPAN.fullmatch(part.strip())
+        first, last = (-1, -1) if told is None else (int(told[1]), int(told[2] or told[1]))
+        if not 0 <= first <= last <= SEED_MAX or last - first >= SEEDS_MAX - len(found):
+            raise CommandError(
+                f"--seeds {text}: no seeds",
+                hint=f"Say 1-5 or 1,2,7: at most {SEEDS_MAX} whole numbers of 0 to {SEED_MAX}.",
+                code=ExitCode.USAGE,
+            )
+        found |= dict.fromkeys(range(first, last + 1))
+    return list(found)
+
+
+def contender_names(given: Sequence[str]) -> str:
+    """Names with blanks between them; what follows a comma is a name of its own, unless it is a setting of the one before."""
+    return _NEXT.sub(" ", " ".join(given)) or "default"
+
+
+def show(grid: Grid, *, gap: bool = True) -> None:
+    """A table on standard output, and what stands below it."""
+    if gap:
+        stdout().print()
+    print_table(grid.headers, grid.rows, title=cell(grid.title), empty="nothing")
+    for note in grid.notes:
+        stdout().print(cell(note), markup=False)
+
+
+def made_folder(path: Path) -> Path:
+    """The folder, made if it is not there.
+
+    Raises:
+        CommandError: It cannot be.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"the folder {path} cannot be made: {error.strerror or error}",
+            hint="Name a folder that can be written to.",
+            code=ExitCode.BAD_EXPORT,
+        ) from error
+    check_writable(path / "probe")
+    return path
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """A file that appears when it is whole.
+
+    Raises:
+        StateChannelError: It cannot be written.
+    """
+    with new_file(path) as file:
+        file.write(content)
+
+
+def write_pictures(folder: Path, name: str, picture: Picture) -> list[Path]:
+    """A plot in all forms."""
+    paths = [folder / f"{name}.{form}" for form in FORMS]
+    for path, form in zip(paths, FORMS, strict=True):
+        write_file(path, picture.of(form))
+    return paths
+
+
+def say_written(paths: Sequence[Path] | Iterable[Path]) -> None:
+    """Where results are."""
+    for path in paths:
+        say(f"written: {path}")

@@ -1,0 +1,40 @@
+"""What a snapshot's cluster does now, as a contender: its strategies with its settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from shedders.registry import KINDS
+from shedders.selection import choose
+from shedders.simulate.contenders import contender
+
+if TYPE_CHECKING:
+    from shedders.simulate.contender import Contender
+    from shedders.snapshot import Snapshot
+
+AS_IT_IS: Final = "as-it-is"
+"""Its name among the contenders."""
+
+
+def present(snapshot: Snapshot) -> Contender:
+    """The contender that does as the snapshot's cluster does; its policies about single bundles or brokers left aside.
+
+    Raises:
+        StateChannelError: A strategy, a setting or the profile that it names is not there.
+    """
+    base = contender(f"profile/{snapshot.profile}")
+    chosen = {kind: choose(snapshot, kind).name for kind in KINDS}
+    settings: dict[str, Any] = {}
+    for kind in (*KINDS, "parts"):
+        for name, values in getattr(snapshot.settings, kind).items():
+            settings |= {f"{kind}.{name}.{setting}": value for setting, value in values.items()}
+    return replace(
+        base,
+        name=AS_IT_IS,
+        about=f"what the cluster of the snapshot does: {chosen['shedding']}, {chosen['placement']}",
+        shedding=chosen["shedding"],
+        placement=chosen["placement"],
+        split=chosen["split"],
+        overrides={**base.overrides, **settings},
+    )

@@ -1,0 +1,140 @@
+"""What the stories of the demo are told with: Kafka, broker processes, a client, and commands whose answers are shown."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from statechannel.demo.client import Client
+from statechannel.demo.cluster import COMMAND_S, FIRST_START_S, Cluster, command_name
+from statechannel.demo.errors import DemoError
+from statechannel.demo.narrator import Narrator
+from statechannel.demo.promises import Promises
+from statechannel.demo.served import place_of_topic
+
+SERVED_S = 40.0
+"""Longest wait until every topic is served again: the loss of an owner shows after 6 s, a lost leader costs 6 s more."""
+_POLL_S = 0.1
+
+
+def topic_names(namespace: str, parts: int) -> list[str]:
+    """One topic in each of so many equal parts of the ring."""
+    found: dict[int, str] = {}
+    for number in itertools.count(1):
+        topic = f"{namespace}/orders-{number}"
+        found.setdefault(place_of_topic(topic)[1] * parts >> 32, topic)
+        if len(found) == parts:
+            return [found[part] for part in range(parts)]
+    raise AssertionError  # count() has no end
+
+
+@dataclass(slots=True)
+class Chapters:
+    """See the module; a story says what happens (`tell`).
+
+    Attributes:
+        promises: What was checked, and whether it held.
+        EXAMPLES: Commands to try on a cluster that goes on running; `{topic}` is one of its topics.
+    """
+
+    EXAMPLES: ClassVar[Sequence[str]] = ()
+
+    cluster: Cluster
+    narrator: Narrator
+    promises: Promises
+    client: Client | None = None
+    topics: list[str] = field(default_factory=list)
+    name: str = field(default_factory=command_name)
+
+    def tell(self) -> None:
+        """Everything; raises `DemoError` where it cannot go on."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop the client."""
+        if self.client is not None:
+            self.client.stop()
+
+    # --- steps that all have ----------------------------------------------------------------------------------------
+
+    def start_kafka(self) -> None:
+        """A Kafka, and the topics in it."""
+        n = self.narrator
+        n.step("A real Kafka")
+        n.say(f"One Kafka broker on the loopback interface; everything lies in {self.cluster.folder}.")
+        found = self.command("kafka", "up", "--folder", str(self.cluster.kafka_folder), timeout_s=FIRST_START_S)
+        self.cluster.address = found["bootstrap_servers"]
+        n.good(f"it serves at {self.cluster.address}, pid {found['pid']}")
+        n.say("Every later command finds it by this variable:")
+        n.command(f"export STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS={self.cluster.address}")
+        found = self.command("init")
+        n.good(f"{len(found['topics'])} topics: the channel (compacted), the registry, requests, and the leader's seat")
+
+    def start_brokers(self, brokers: Sequence[str]) -> None:
+        """Broker processes, until each has caught up."""
+        started = []
+        for broker in brokers:
+            self.narrator.command(f"{self.name} {' '.join(self.cluster.broker_command(broker))} &")
+            started.append(self.cluster.start_broker(broker))
+        for one in started:
+            self.cluster.wait_ready(one)
+            self.narrator.good(f"{one.id} has caught up with the channel, pid {one.pid}, {one.url}")
+
+    # --- parts of steps ---------------------------------------------------------------------------------------------
+
+    @property
+    def writer(self) -> Client:
+        """The client that writes to the topics.
+
+        Raises:
+            DemoError: It was not started.
+        """
+        if self.client is None:
+            raise DemoError("the client was not started")
+        return self.client
+
+    def command(self, *args: str, timeout_s: float = COMMAND_S) -> dict[str, Any]:
+        """Show a command and run it; its JSON."""
+        self.narrator.command(f"{self.name} {' '.join(args)}")
+        return self.cluster.ask(*args, timeout_s=timeout_s)
+
+    def show(self, command: str, *columns: str) -> None:
+        """A command that lists, as a table."""
+        found = self.command(command)[command]
+        self.narrator.table(columns, [[_cell(one, column) for column in columns] for one in found])
+
+    def print(self, *args: str) -> None:
+        """A command whose answer is for people."""
+        self.narrator.command(f"{self.name} {' '.join(args)}")
+        ran = self.cluster.run(*args)
+        if ran.code != 0:
+            raise DemoError(f"`statechannel {' '.join(args)}` failed (exit code {ran.code}): {ran.error}")
+        self.narrator.output(ran.stdout)
+
+    def bundles(self) -> list[dict[str, Any]]:
+        """All bundles as the log has them."""
+        found: list[dict[str, Any]] = self.cluster.ask("bundles")["bundles"]
+        return found
+
+    def until_served(self, *, lost: str | None = None) -> float:
+        """Wait until every topic's last write was taken; returns the seconds."""
+        begun_s = time.monotonic()
+        while time.monotonic() - begun_s < SERVED_S:
+            unserved = self.writer.unserved()
+            if not unserved and (lost is None or not any(one["owner"] == lost for one in self.bundles())):
+                return time.monotonic() - begun_s
+            time.sleep(_POLL_S)
+        raise DemoError(
+            f"after {SERVED_S:.0f} s nobody takes writes to {', '.join(self.writer.unserved()) or f'bundles of {lost}'}",
+            log=self.cluster.living()[0].log if self.cluster.living() else None,
+        )
+
+
+def _cell(one: dict[str, Any], column: str) -> str:
+    found = one["leading"] if column == "leader" else one["urls"] if column == "URLs" else one[column]
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    return " ".join(found.values()) if isinstance(found, dict) else str(found)

@@ -1,0 +1,168 @@
+"""How busy the brokers of the demo are over time, and what was moved when: asked of the brokers once a second, for the plot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from statechannel.demo.client import ask_broker
+from statechannel.demo.cluster import Broker
+from statechannel.demo.link import LinkDownError
+
+PLOTS = "statechannel.demo_plots"
+"""Entry points that draw a series: called with its JSON object and a folder, they give the files that they have written."""
+NAME = "balance"
+FORMAT = 1
+_EVERY_S = 1.0
+_ANSWER_S = 2.0
+_STOP_S = 5.0
+_LATELY = 5
+"""Readings of which a broker's load is the mean: noise does not count."""
+
+
+@dataclass(slots=True)
+class Series:
+    """Load by broker at each moment: its most used resource, as a part of what its machine can do.
+
+    Attributes:
+        begun_ms: Wall time from which all times are counted.
+        marks: Times at which something was done, with a word for it.
+    """
+
+    begun_ms: int
+    at_s: list[float] = field(default_factory=list)
+    loads: dict[str, list[float | None]] = field(default_factory=dict)
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    marks: list[tuple[float, str]] = field(default_factory=list)
+
+    def add(self, at_s: float, loads: Mapping[str, float | None]) -> None:
+        """One reading of all brokers."""
+        self.at_s.append(at_s)
+        for name in loads.keys() - self.loads.keys():
+            self.loads[name] = [None] * (len(self.at_s) - 1)
+        for name, known in self.loads.items():
+            known.append(loads.get(name))
+
+    def mark(self, text: str, at_ms: int) -> None:
+        """Something was done."""
+        self.marks.append(((at_ms - self.begun_ms) / 1_000, text))
+
+    def moved(self, decisions: Iterable[Mapping[str, Any]]) -> None:
+        """Note the moves of decisions, as `statechannel decisions` lists them, in the order in which they were decided."""
+        self.moves = [
+            {
+                "at_s": (one["at_ms"] - self.begun_ms) / 1_000,
+                **{name: move[name] for name in ("bundle", "source", "destination", "result", "why")},
+            }
+            for one in decisions
+            for move in one["moves"]
+            if move["operation"] is not None
+        ]
+
+    def returned(self) -> Sequence[str]:
+        """Bundles that came back to a broker that they had left."""
+        left: dict[str, set[str]] = {}
+        found: dict[str, None] = {}
+        for move in self.moves:
+            if move["result"] == "done":
+                if move["destination"] in left.get(move["bundle"], ()):
+                    found[move["bundle"]] = None
+                left.setdefault(move["bundle"], set()).add(move["source"])
+        return list(found)
+
+    def lately(self) -> dict[str, float]:
+        """Each broker's load, the mean of the last few readings."""
+        found = {}
+        for name, loads in sorted(self.loads.items()):
+            known = [load for load in loads[-_LATELY:] if load is not None]
+            if known:
+                found[name] = sum(known) / len(known)
+        return found
+
+    def worst(self) -> dict[str, float]:
+        """The loads at the moment at which the brokers were furthest apart."""
+        moments = [
+            {name: load for name, loads in sorted(self.loads.items()) if (load := loads[at]) is not None}
+            for at in range(len(self.at_s))
+        ]
+        return max(moments, key=lambda one: max(one.values(), default=0.0) - min(one.values(), default=0.0), default={})
+
+    def to_json(self) -> dict[str, Any]:
+        """As an object; times in seconds since the first reading."""
+        return {
+            "kind": "balance-series",
+            "format": FORMAT,
+            "begun_ms": self.begun_ms,
+            "at_s": [round(one, 3) for one in self.at_s],
+            "loads": dict(sorted(self.loads.items())),
+            "moves": self.moves,
+            "marks": [{"at_s": at_s, "text": text} for at_s, text in self.marks],
+        }
+
+    def write(self, folder: Path) -> tuple[list[Path], str]:
+        """Write it down, and have it drawn by whoever can.
+
+        Returns:
+            The files, and why there is no plot; empty if there is one.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        told = self.to_json()
+        path = folder / f"{NAME}.json"
+        path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        files, why = [path], "nothing that draws it is installed"
+        for point in entry_points(group=PLOTS):
+            try:
+                draw: Callable[[Mapping[str, Any], Path], Sequence[Path]] = point.load()
+            except ImportError as error:
+                why = f"{error}; install statechannel[simulate]"
+                continue
+            files += draw(told, folder)
+            why = ""
+        return files, why
+
+
+class Sampler:
+    """Reads the loads once a second from `start` to `stop`, in a thread of its own.
+
+    Args:
+        brokers: Those to be asked; asked for anew each time.
+    """
+
+    def __init__(self, brokers: Callable[[], Sequence[Broker]]) -> None:
+        self.series = Series(time.time_ns() // 1_000_000)
+        self._brokers = brokers
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo-loads", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more. May be called twice, and without `start`."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        begun_s = time.monotonic()
+        while not self._ended.wait(_EVERY_S - (time.monotonic() - begun_s) % _EVERY_S):
+            at_s = time.monotonic() - begun_s
+            self.series.add(at_s, {one.id: _load_of(one) for one in self._brokers()})
+
+
+def _load_of(broker: Broker) -> float | None:
+    """What a broker says that it has measured last; None where it does not answer."""
+    try:
+        answer = ask_broker(broker.url, "status", _ANSWER_S)
+        found = answer["status"]["extensions"]["balancer"]["load"]["now"]
+    except (LinkDownError, LookupError, TypeError):
+        return None
+    return None if found is None else float(found["max"])

@@ -1,0 +1,256 @@
+"""Real broker processes with generated load and a hot spot, held against what the simulator foretells for the same trace.
+
+Four brokers of `statechannel broker run` on an embedded Kafka balance a namespace that becomes three times as busy at once,
+with `weighted-move`, and intervals a tenth as long as usual. Loads are read from the brokers once a second. Then the simulator
+is given the same load (`shedders.simulate.made_up`), the same owners at the start and the same settings; both are compared.
+
+What was seen lies beside the plot as JSON; `python -m tests.bench.live_balance FILE.json` compares it anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loaddata.simulated_settings import SimulatedSettings
+from shedders.live.settings import BalancerSettings
+from shedders.simulate.contenders import contender
+from shedders.simulate.made_up import MadeUpTrace
+from shedders.simulate.plots_live import prediction_picture
+from shedders.simulate.prediction import Differences, Run, differences
+from shedders.simulate.trace import Namespace
+from shedders.simulate.world import simulate
+from statechannel.demo.chapters import topic_names
+from statechannel.demo.client import Client
+from statechannel.demo.cluster import Cluster
+from statechannel.demo.series import Sampler, Series
+from tests.bench.measure import ROOT, Figure, Load
+
+PLOT = ROOT / "design" / "contest" / "live.svg"
+BROKERS = ("b1", "b2", "b3", "b4")
+HOT = "public/launch"
+NAMESPACES = (HOT, "public/orders", "public/clicks")
+BUNDLES = 16
+SEED = 1
+START_S = 60.0
+"""Until then the brokers run and serve everything; who owns what then is where the simulator begins."""
+QUIET_S = 40.0
+"""From then to the hot spot."""
+AFTER_S = 120.0
+STEP_S = 0.5
+SERVED_S = 60.0
+MADE_UP = {"topics": 100, "msg_rate": 40.0, "heavy": 20.0, "wave": 0.05, "noise": 0.05, "hot_factor": 3.0}
+INTERVAL_S = 6.0
+LOAD = {
+    "measure_interval_s": 0.5,
+    "sample_interval_s": 0.5,
+    "settle_s": 0.5,
+    "top_interval_s": 1.5,
+    "tick_s": 0.1,
+}
+QUICK = {"hits": 2, "hit_s": INTERVAL_S / 2}
+"""A broker that stands apart is waited for this long in a row, not for minutes: a run has two."""
+CONTENDER = "ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What was seen of the live run; times in seconds from its beginning.
+
+    Attributes:
+        begin_s: Seconds since 1970.
+        hot_s: When the hot spot appears; `decided_s`: when the leader first decided. The simulator decides with it.
+        owners: By namespace, those of its bundles in the order of the ring, at the beginning.
+    """
+
+    series: Series
+    begin_s: float
+    hot_s: float
+    decided_s: float
+    owners: Mapping[str, Sequence[str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {"hot_s": self.hot_s, "decided_s": self.decided_s, "owners": dict(self.owners), **self.series.to_json()}
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> Live:
+        """As it was kept."""
+        series = Series(kept["begun_ms"], kept["at_s"], kept["loads"], kept["moves"])
+        return cls(series, series.begun_ms / 1_000, kept["hot_s"], kept["decided_s"], kept["owners"])
+
+    @property
+    def run(self) -> Run:
+        """As it is compared."""
+        moved_s = [move["at_s"] for move in self.series.moves if move["result"] == "done"]
+        return Run(self.series.at_s, dict(sorted(self.series.loads.items())), moved_s)
+
+
+def run(plot: Path) -> list[Figure]:
+    """All figures; draws both runs.
+
+    Args:
+        plot: The SVG to be written.
+    """
+    load = Load()
+    live = _live(round(time.time() + START_S + QUIET_S))
+    plot.parent.mkdir(parents=True, exist_ok=True)
+    plot.with_suffix(".json").write_text(json.dumps(live.to_json(), indent=1) + "\n", encoding="utf-8")
+    return figures(live, plot, str(load))
+
+
+def figures(live: Live, plot: Path, load: str = "") -> list[Figure]:
+    """What came of the comparison."""
+    found, foretold = compare(live)
+    title = (
+        f"{len(BROKERS)} live brokers and their simulation: {found.moves_live} and {found.moves_foretold} moves, loads differ by "
+        f"{100 * found.by_rank:.1f} % of a machine by rank"
+    )
+    plot.write_text(prediction_picture(live.run, foretold, {"hot spot": live.hot_s}, title).svg(), encoding="utf-8")
+    return list(_figures(found, load, live))
+
+
+def compare(live: Live) -> tuple[Differences, Run]:
+    """What the simulator foretells, and how far it is off."""
+    settings = SimulatedSettings(**MADE_UP, hot_namespace=HOT, hot_from_s=live.begin_s + live.hot_s)
+    # So that both decide at the same moments, as strategies count decisions.
+    early_s = max(INTERVAL_S, BalancerSettings().settle_s) - live.decided_s
+    trace = MadeUpTrace(
+        settings,
+        SEED,
+        brokers=BROKERS,
+        namespaces=[Namespace(name, len(owners), owners=owners) for name, owners in live.owners.items()],
+        begin_s=live.begin_s - early_s,
+        steps=round((early_s + live.hot_s + AFTER_S) / STEP_S),
+        step_s=STEP_S,
+        disturbed_s=[early_s + live.hot_s],
+    )
+    flags = [f"balancer.interval_s={INTERVAL_S}", "balancer.splitting=false"]
+    flags += [f"shedding.weighted-move.{name}={value:g}" for name, value in QUICK.items()]
+    flags += [f"load.{name}={value}" for name, value in LOAD.items()]
+    foretold = Run.of(simulate(trace, contender(",".join([CONTENDER, *flags]))), begun_s=-early_s)
+    return differences(live.run, foretold, live.hot_s), foretold
+
+
+def _figures(found: Differences, load: str, live: Live) -> Iterator[Figure]:
+    lane = "live-balance"
+    notes = {"brokers": len(BROKERS), "bundles": sum(map(len, live.owners.values())), "readings": len(live.series.at_s)}
+    yield Figure(f"{lane}.loads-by-rank", 100 * found.by_rank, "% of a machine", load=load, notes=notes)
+    yield Figure(f"{lane}.loads-by-broker", 100 * found.by_broker, "% of a machine", load=load)
+    yield Figure(f"{lane}.largest-load", 100 * found.largest, "% of a machine", load=load)
+    yield Figure(f"{lane}.apart-at-the-end.live", 100 * found.apart_live, "% of a machine", load=load)
+    yield Figure(f"{lane}.apart-at-the-end.simulated", 100 * found.apart_foretold, "% of a machine", load=load)
+    yield Figure(f"{lane}.moves.live", found.moves_live, "moves", load=load)
+    yield Figure(f"{lane}.moves.simulated", found.moves_foretold, "moves", load=load)
+    for name, seconds in (("live", found.settle_live_s), ("simulated", found.settle_foretold_s)):
+        if seconds is not None:
+            yield Figure(f"{lane}.settled.{name}", seconds, "s", load=load)
+
+
+# --- the live run -----------------------------------------------------------------------------------------------------
+
+
+def _live(hot_at_s: float) -> Live:
+    with _cluster(hot_at_s) as cluster, _served(cluster):
+        sampler = _begin(cluster, hot_at_s - QUIET_S)
+        try:
+            begin_s = sampler.series.begun_ms / 1_000
+            owners = {name: _owners(cluster, name) for name in NAMESPACES}
+            time.sleep(max(0.0, hot_at_s + AFTER_S - time.time()))
+        finally:
+            sampler.stop()
+        decisions = cluster.ask("decisions", "--since", "1h")["decisions"]
+        made = [one for one in decisions if one["subject"] == "shed"]
+        sampler.series.moved(made)
+        decided_s = next(one["at_ms"] for one in made if one["skipped"] is None) / 1_000 - begin_s
+        return Live(sampler.series, begin_s, hot_at_s - begin_s, decided_s, owners)
+
+
+@contextmanager
+def _cluster(hot_at_s: float) -> Iterator[Cluster]:
+    cluster = Cluster.make(own_ms=0, release_ms=0)
+    try:
+        cluster.settings.write_text(_settings(hot_at_s))
+        found = cluster.ask("kafka", "up", "--folder", str(cluster.kafka_folder), timeout_s=600)
+        cluster.address = found["bootstrap_servers"]
+        cluster.ask("init")
+        for broker in [cluster.start_broker(name) for name in BROKERS]:
+            cluster.wait_ready(broker)
+        yield cluster
+    finally:
+        cluster.end(keep_files=False)
+
+
+@contextmanager
+def _served(cluster: Cluster) -> Iterator[None]:
+    """Everything is served, the namespace that heats up by one broker; nothing moves yet."""
+    cluster.ask("override", "shedding", "off", "--for", "1h", "--why", "until the run begins")
+    cluster.ask("policy", "set", "pin", HOT, BROKERS[0])
+    for namespace in NAMESPACES:
+        cluster.ask("namespace", "create", namespace, "--bundles", str(BUNDLES))
+    topics = [topic for namespace in NAMESPACES for topic in topic_names(namespace, BUNDLES)]
+    client = Client(topics, [one.url for one in cluster.living()])
+    client.start()
+    try:
+        until_s = time.monotonic() + SERVED_S
+        while client.unserved():
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"nobody serves {client.unserved()}")
+            time.sleep(0.1)
+        cluster.ask("policy", "delete", "pin", HOT)
+        yield
+    finally:
+        client.stop()
+
+
+def _begin(cluster: Cluster, at_s: float) -> Sampler:
+    """Let the balancer go about its work, and begin to read the loads."""
+    time.sleep(max(0.0, at_s - time.time()))
+    sampler = Sampler(cluster.living)
+    sampler.start()
+    cluster.ask("override", "end", "shedding")
+    return sampler
+
+
+def _owners(cluster: Cluster, namespace: str) -> list[str]:
+    bundles = cluster.ask("bundles", "--namespace", namespace)["bundles"]
+    return [one["owner"] for one in sorted(bundles, key=lambda one: one["bundle"])]
+
+
+def _settings(hot_at_s: float) -> str:
+    values: dict[str, Any] = {
+        "extensions.balancer": {
+            "source": "simulated",
+            "simulated_seed": SEED,
+            "shedding": "weighted-move",
+            "placement": "weighted-move",
+            "splitting": False,
+            "interval_s": INTERVAL_S,
+            "settle_s": 3,
+        },
+        "extensions.balancer.simulated": {**MADE_UP, "hot_namespace": HOT, "hot_from_s": hot_at_s},
+        "extensions.balancer.load": LOAD,
+        "extensions.balancer.strategies.shedding.weighted-move": QUICK,
+    }
+    return "\n".join(
+        f"[{group}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in by.items())
+        for group, by in values.items()
+    )
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+if __name__ == "__main__":
+    KEPT = Path(sys.argv[1])
+    for one in figures(Live.of(json.loads(KEPT.read_text(encoding="utf-8"))), KEPT.with_suffix(".svg")):
+        print(f"{one.name}: {one.value:.4g} {one.unit}")

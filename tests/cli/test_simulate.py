@@ -1,0 +1,255 @@
+"""`simulate`: end to end on a cluster of three brokers, in this process and in several."""
+
+import builtins
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from shedders.cli import simulating
+from shedders.simulate.comparison import Comparison
+from shedders.simulate.outcome import Outcome
+from shedders.snapshot_cluster import snapshot_of
+from shedders.snapshot_file import write_snapshot
+from statechannel.cli.exit_codes import ExitCode
+from tests.support.snapshots import Shape, cluster
+from tests.support.strategies import install
+
+Run = Callable[..., Result]
+TINY = """
+name = "tiny"
+about = "Three brokers; the first two have most of the load."
+source = "tests"
+hours = 0.5
+utilisation = 0.5
+step_s = 30
+
+[[fleet]]
+group = "b"
+count = 3
+
+[[namespaces]]
+group = "app"
+bundles = 24
+topics = 96
+zipf = 0.5
+owners = "parts"
+parts = [4, 2, 1]
+
+[[noise]]
+sd = 0.05
+"""
+TWO = "ours extensible/transfer+least-resource-usage@upstream"
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """Our strategies and commands, one that raises, and a scenario in the current folder."""
+    install(monkeypatch, shedding={"raising": "tests.cli.raising_strategy:Raising"})
+    Path("tiny.toml").write_text(TINY)
+
+
+def loaded(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def refused(result: Result, code: ExitCode, *words: str) -> None:
+    assert result.exit_code == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "\nhint: " in result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+# --- list -----------------------------------------------------------------------------------------------------------------
+
+
+def test_list_names_scenarios_and_contenders(run: Run) -> None:
+    found = loaded(run("simulate", "list", "--output", "json"))
+    names = [one["name"] for one in found["scenarios"]]
+    assert {"calm", "scale-out"} <= set(names)
+    assert [one["held_out"] for one in found["scenarios"]] == [name.startswith("held-out/") for name in names]
+    assert any(one["held_out"] for one in found["scenarios"])
+    assert found["contenders"][0]["name"] == "ours"
+    assert any(one["upstream"] for one in found["contenders"])
+    table = run("simulate", "list", "--all").stdout
+    assert all(name in table for name in names)
+    assert table.count("@upstream") > sum(one["upstream"] for one in found["contenders"])
+
+
+# --- run ------------------------------------------------------------------------------------------------------------------
+
+
+def test_run_shows_how_well_it_went_and_writes_plot_and_outcome(run: Run) -> None:
+    result = run("simulate", "run", "tiny.toml", "--seed", 3, "--out", "here", "--moves")
+    assert result.exit_code == 0, result.stderr
+    assert "ours on tiny, seed 3: 60 steps of 30 s" in result.stdout
+    assert "max_over_mean" in result.stdout
+    assert re.search(r"\d+ moves\n", result.stdout)
+    outcome = Outcome.model_validate_json(Path("here/tiny-3-ours.json").read_bytes())
+    assert outcome.measures.moves == len(outcome.moves) > 0
+    assert f"digest {outcome.digest()}" in result.stdout
+    assert Path("here/tiny-3-ours.png").read_bytes()[:4] == b"\x89PNG"
+    assert "</svg>" in Path("here/tiny-3-ours.svg").read_text()
+
+
+def test_run_is_repeated_bit_for_bit(run: Run) -> None:
+    first, second, other = (
+        loaded(run("simulate", "run", "tiny.toml", "--seed", seed, "--output", "json")) for seed in (1, 1, 2)
+    )
+    assert first["digest"] == second["digest"] != other["digest"]
+    del first["timing"], second["timing"]
+    assert first == second
+
+
+def test_a_saved_trace_is_run_as_its_scenario(run: Run) -> None:
+    made = loaded(run("simulate", "run", "tiny.toml", "--save-trace", "t.npz", "--output", "json"))
+    again = loaded(run("simulate", "run", "--trace", "t.npz", "--output", "json"))
+    assert again["digest"] == made["digest"]
+
+
+def test_bad_words_for_run_are_told(run: Run) -> None:
+    refused(run("simulate", "run"), ExitCode.USAGE, "either a scenario or --trace")
+    refused(run("simulate", "run", "calm", "--trace", "t"), ExitCode.USAGE, "either a scenario or --trace")
+    refused(run("simulate", "run", "clam"), ExitCode.BAD_EXPORT, "did you mean calm?")
+    refused(run("simulate", "run", "none.toml"), ExitCode.BAD_EXPORT, "none.toml", "No such file")
+    refused(run("simulate", "run", "--trace", "tiny.toml"), ExitCode.BAD_EXPORT, "tiny.toml")
+    refused(run("simulate", "run", "tiny.toml", "--contender", "our"), ExitCode.BAD_SETTINGS, "no contender `our`")
+    setting = "ours,shedding.weighted-move.no_such=1"
+    refused(run("simulate", "run", "tiny.toml", "--contender", setting), ExitCode.BAD_SETTINGS, "no_such")
+    Path("file").touch()
+    refused(run("simulate", "run", "tiny.toml", "--out", "file"), ExitCode.BAD_EXPORT, "the folder file cannot be made")
+    Path("bad.toml").write_text(TINY.replace("hours = 0.5", "hours = -1"))
+    refused(run("simulate", "run", "bad.toml"), ExitCode.BAD_EXPORT, "hours")
+
+
+# --- compare --------------------------------------------------------------------------------------------------------------
+
+
+def test_compare_writes_all_results_and_does_not_repeat_runs(run: Run) -> None:
+    words = ("simulate", "compare", "tiny.toml", "--contenders", TWO, "--seeds", "1-2", "--out", "out")
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    for text in ("tiny: Three brokers", "ours", "transfer+least-resource-usage@upstream", "aims of ours", "sign test"):
+        assert text in result.stdout
+    found = Comparison.model_validate(
+        {
+            name: value
+            for name, value in json.loads(Path("out/comparison.json").read_bytes()).items()
+            if name != "recommendation"
+        }
+    )
+    assert found.seeds == [1, 2]
+    assert [row.contender for row in found.scenarios[0].rows] == TWO.split()
+    assert len(list(Path("out/runs/tiny").rglob("*.json"))) == 4
+    page = Path("out/contest.html").read_text()
+    assert "https://" not in page
+    assert page.count("<svg") == 2
+    assert "1 scenarios" not in page
+    assert Path("out/plots/tiny.png").is_file()
+    assert Path("out/churn.svg").is_file()
+    assert "| ours |" in Path("out/tables.md").read_text()
+    again = run(*words)
+    assert "4 of 4 runs were there already" in again.stderr
+    assert again.stdout == result.stdout
+    # Another scenario under the same name is another one.
+    Path("tiny.toml").write_text(TINY.replace("zipf = 0.5", "zipf = 0.6"))
+    assert "were there already" not in run(*words).stderr
+
+
+def test_compare_gives_the_same_in_several_processes(run: Run) -> None:
+    words = ("simulate", "compare", "tiny.toml", "--contenders", "ours", "--seeds", "1,2", "--output", "json")
+    alone, many = (loaded(run(*words, "--jobs", jobs)) for jobs in (1, 2))
+    assert many["digest"] == alone["digest"]
+    assert many["recommendation"] is None
+
+
+def test_a_contender_that_fails_is_told_and_ends_with_1(run: Run) -> None:
+    names = "ours extensible/raising+least-resource-usage@recommended"
+    result = run("simulate", "compare", "tiny.toml", "--contenders", names, "--seeds", "1", "--output", "json")
+    found = json.loads(result.stdout)
+    row = found["scenarios"][0]["rows"][1]
+    assert row["failed"] or row["remarks"]
+    assert result.exit_code == (ExitCode.FAILED if row["failed"] else ExitCode.OK)
+    assert "Traceback" not in result.stderr
+
+
+def test_bad_words_for_compare_are_told(run: Run) -> None:
+    refused(run("simulate", "compare", "tiny.toml", "--seeds", "5-1"), ExitCode.USAGE, "--seeds 5-1: no seeds")
+    for seeds in ("", "a", "1,,2", "-1", "1-9999", "1.5", "٣"):
+        assert run("simulate", "compare", "tiny.toml", "--seeds", seeds).exit_code == ExitCode.USAGE
+    refused(run("simulate", "compare", "tiny.toml", "--snapshot", "s.json"), ExitCode.USAGE, "exclude each other")
+    refused(run("simulate", "compare", "--snapshot", "s.json"), ExitCode.BAD_EXPORT, "s.json")
+    refused(run("simulate", "compare", "--trace", "t.npz"), ExitCode.BAD_EXPORT, "t.npz")
+    refused(run("simulate", "compare", "--history", "h.jsonl"), ExitCode.BAD_EXPORT, "h.jsonl")
+    refused(run("simulate", "compare", "tiny.toml", "--contenders", "nobody"), ExitCode.BAD_SETTINGS, "nobody")
+    refused(run("simulate", "compare", "tiny.toml", "no-such"), ExitCode.BAD_EXPORT, "no-such")
+
+
+def test_seeds_as_people_write_them() -> None:
+    assert simulating.parse_seeds("1-3,7, 2") == [1, 2, 3, 7]
+
+
+# --- one's own cluster ----------------------------------------------------------------------------------------------------
+
+
+def test_which_strategy_suits_a_trace_of_ones_own(run: Run) -> None:
+    assert run("simulate", "run", "tiny.toml", "--save-trace", "mine.npz").exit_code == 0
+    found = loaded(
+        run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1", "--output", "json")
+    )
+    answer = found["recommendation"]
+    assert answer["scenario"] == "mine"
+    assert answer["contender"] == "ours"
+    assert [one["place"] for one in answer["ranking"]] == [1, 2]
+    assert any(command.startswith("statechannel policy set ") for command in answer["commands"])
+    shown = run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1").stdout
+    assert "which strategy suits mine" in shown
+    assert "ours suits mine best" in shown
+    assert "    statechannel policy set setting shedding weighted-move" in shown
+
+
+def test_which_strategy_suits_a_snapshot(run: Run) -> None:
+    """What its cluster does now is among the contenders, and noise differs from seed to seed."""
+    found = snapshot_of(cluster(7, Shape(brokers=4, bundles_each=6, hot=1, topics_each=2)))
+    strategies = found.strategies.model_copy(update={"shedding": "threshold", "placement": "round-robin"})
+    settings = found.settings.model_copy(update={"shedding": {"threshold": {"threshold_percent": 5.0}}})
+    write_snapshot(found.model_copy(update={"strategies": strategies, "settings": settings}), Path("s.json"))
+    words = ("simulate", "compare", "--snapshot", "s.json", "--contenders", "ours", "--hours", "0.3")
+    answer = loaded(run(*words, "--seeds", "1-2", "--output", "json"))
+    assert {one["contender"] for one in answer["recommendation"]["ranking"]} == {"ours", "as-it-is"}
+    now = next(one for one in answer["scenarios"][0]["rows"] if one["contender"] == "as-it-is")
+    assert "threshold, round-robin" in now["about"]
+    assert len(set(now["digests"].values())) == 2
+    # Settings count: other ones make another contender.
+    assert run(*words, "--seeds", "1", "--out", "out").exit_code == 0
+    other = settings.model_copy(update={"shedding": {"threshold": {"threshold_percent": 6.0}}})
+    write_snapshot(found.model_copy(update={"strategies": strategies, "settings": other}), Path("s.json"))
+    assert "were there already" not in run(*words, "--seeds", "1", "--out", "out").stderr
+
+
+# --- without the extra ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("run", "tiny.toml"), ("compare", "tiny.toml"), ("replay-live", "--compare")], ids=" ".join
+)
+def test_without_its_libraries_every_command_says_what_to_install(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        assert name.partition(".")[0] not in ("numpy", "matplotlib"), f"{name} is imported"
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(simulating, "find_spec", lambda name: None)
+    monkeypatch.setattr(builtins, "__import__", without)
+    refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "statechannel[simulate]")

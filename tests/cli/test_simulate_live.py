@@ -1,0 +1,219 @@
+"""`simulate replay-live`: over a real Kafka, from load topics that are written by hand; no broker runs."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from loaddata.broker_load import BrokerLoad
+from loaddata.report_record import (
+    BrokerLoadReport,
+    Header,
+    Kind,
+    TopBundlesReport,
+    encode_broker_load,
+    encode_top_bundles,
+)
+from loaddata.tombstone import Tombstone
+from loaddata.usage import ResourceUsage
+from shedders.cli import simulate_live, simulate_own
+from shedders.cli.simulate_live import Recording
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.core.bundle import namespace_bounds, range_name
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.light_policy import LoadTopics, open_load_topics
+from statechannel.kafka.light_topic import LightBatch, LightRecord, LightWriter
+from tests.support.kafka_lanes import Kafka
+from tests.support.load_reports import top
+from tests.support.strategies import install
+
+Run = Callable[..., Result]
+BROKERS = ("b1", "b2", "b3")
+RATES = (900.0, 300.0, 60.0)
+BOUNDS = namespace_bounds(12)
+BUNDLES = [f"shop/orders/{range_name(low, high)}" for low, high in pairwise(BOUNDS)]
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """Our strategies and commands."""
+    install(monkeypatch)
+
+
+class Cluster:
+    """Load topics of a cluster whose first broker does most of the work."""
+
+    def __init__(self, kafka: Kafka, channel: str) -> None:
+        self.place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", channel)
+        self.topics = LoadTopics(channel)
+        self._client = ClientSettings(kafka.bootstrap_servers)
+        open_load_topics(self._client, self.topics, create=True, replication_factor=1)
+        self._writer = LightWriter(self._client)
+        self._seq = 0
+
+    def report(self) -> None:
+        """Every broker, once."""
+        self._seq += 1
+        for number, broker in enumerate(BROKERS):
+            rate = RATES[number]
+            header = Header(broker, f"{broker}-i", self._seq, time.time_ns() // 1_000_000, {0: 1})
+            share = ResourceUsage(rate / 2, 800.0)
+            load = BrokerLoad(
+                cpu=share,
+                bandwidth_in=ResourceUsage(rate * 8, 1e6),
+                bandwidth_out=ResourceUsage(rate, 1e6),
+                msg_rate_in=rate,
+                msg_throughput_in=rate * 1_000,
+                bundles=4,
+                topics=16,
+            )
+            tops = [top(name, rate / 4) for name in BUNDLES[number * 4 : number * 4 + 4]]
+            key = broker.encode()
+            self._writer.write(self.topics.broker_load, key, encode_broker_load(BrokerLoadReport(header, load)))
+            self._writer.write(self.topics.top_bundles, key, encode_top_bundles(TopBundlesReport(header, tops)))
+        assert self._writer.flush(20)
+
+    def close(self) -> None:
+        assert self._writer.close(20)
+
+
+@pytest.fixture
+def cluster(kafka: Kafka, topic_prefix: str):
+    found = Cluster(kafka, topic_prefix)
+    yield found
+    found.close()
+
+
+def lines(path: str) -> list[dict]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+@pytest.mark.kafka
+def test_reports_are_recorded_from_the_beginning_and_as_they_come(cluster: Cluster, run: Run) -> None:
+    cluster.report()
+    later = threading.Timer(0.8, cluster.report)
+    later.start()
+    result = run(
+        "simulate", "replay-live", *cluster.place, "--for", "1500ms", "--history", "h.jsonl", "--output", "json"
+    )
+    later.join()
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["records"], told["brokers"], told["file"]) == (12, 3, "h.jsonl")
+    found = lines("h.jsonl")
+    assert [one["at_ms"] for one in found] == sorted(one["at_ms"] for one in found)
+    assert {(one["key"], one["kind"]) for one in found} == {(name, kind) for name in BROKERS for kind in Kind}
+    assert all(one["value"]["broker"] == one["key"] for one in found)
+    assert told["span_ms"] == found[-1]["at_ms"] - found[0]["at_ms"] >= 500
+    assert "12 reports of 3 brokers over" in result.stderr
+
+
+@pytest.mark.kafka
+def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.report()
+    place = (*cluster.place, "--for", "0s")
+    refused = run("simulate", "replay-live", *place, "--compare", "--history", "short.jsonl")
+    assert refused.exit_code == ExitCode.UNDETERMINED
+    assert "are needed to say anything" in refused.stderr
+    assert len(lines("short.jsonl")) == 6  # it was recorded all the same
+    monkeypatch.setattr(simulate_own, "LEAST_S", 0.0)
+    later = threading.Timer(0.8, cluster.report)
+    later.start()
+    words = ("--compare", "--contenders", "ours extensible/transfer+least-resource-usage@recommended", "--seeds", "1")
+    result = run("simulate", "replay-live", *cluster.place, "--for", "1500ms", "--out", "out", *words)
+    later.join()
+    assert result.exit_code == 0, result.stderr
+    assert "which strategy suits load-history" in result.stdout
+    assert "suits load-history best" in result.stdout
+    assert Path("out/contest.html").is_file()
+    # The same question, asked of the file.
+    again = run("simulate", "compare", "--history", "load-history.jsonl", *words[1:], "--out", "out")
+    assert again.exit_code == 0, again.stderr
+    assert "2 of 2 runs were there already" in again.stderr
+
+
+@pytest.mark.kafka
+def test_without_load_topics_or_reports_it_says_so(kafka: Kafka, topic_prefix: str, run: Run) -> None:
+    place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
+    result = run("simulate", "replay-live", *place, "--for", "1s")
+    assert result.exit_code == ExitCode.TOPIC_REFUSED
+    assert f"there is no topic {topic_prefix}-broker-load and no topic {topic_prefix}-top-bundles" in result.stderr
+    Cluster(kafka, topic_prefix).close()
+    result = run("simulate", "replay-live", *place, "--for", "0s")
+    assert result.exit_code == ExitCode.NOT_FOUND
+    assert "hold no report" in result.stderr
+    assert not Path("load-history.jsonl").exists()
+
+
+def test_a_kafka_that_is_away(run: Run, closed_port: int) -> None:
+    Path("quick.toml").write_text("[kafka]\ncommand_timeout_s = 1\n")
+    place = ("--bootstrap-servers", f"127.0.0.1:{closed_port}", "--config", "quick.toml")
+    result = run("simulate", "replay-live", *place)
+    assert result.exit_code == ExitCode.KAFKA_AWAY
+    assert "Traceback" not in result.stderr
+
+
+def test_bad_words_are_told_before_anything_is_recorded(run: Run) -> None:
+    for words in (("--for", "ten"), ("--for", "-1s"), ("--seeds", "x"), ("--for", "999d")):
+        result = run("simulate", "replay-live", *words)
+        assert result.exit_code == ExitCode.USAGE
+        assert "Traceback" not in result.stderr
+    Path("folder").mkdir()
+    assert run("simulate", "replay-live", "--history", "folder").exit_code == ExitCode.BAD_EXPORT
+
+
+# --- what is taken in -----------------------------------------------------------------------------------------------------
+
+
+def batch(*records: LightRecord, opened: bool = False) -> LightBatch:
+    return LightBatch(records, opened, len(records), caught_up=True)
+
+
+def record(key: str, offset: int, value: bytes | None = b"{}", names: int | None = None) -> LightRecord:
+    headers = () if names is None else Tombstone("leaving", names, 1).headers()
+    return LightRecord(key.encode(), value, headers, offset, 1_000 + offset)
+
+
+def test_records_that_come_again_count_once_and_junk_does_not() -> None:
+    found = Recording()
+    first = (record("b1", 1), record("b2", 2, b"no json"), record("b2", 3, b"[]"), record("b3", 4))
+    found.take(Kind.BROKER_LOAD, batch(*first))
+    found.take(Kind.BROKER_LOAD, batch(*first, record("b1", 9), opened=True))
+    found.take(Kind.TOP_BUNDLES, batch(record("b1", 1)))
+    assert len(found) == 4
+    assert found.told() == {"records": 4, "brokers": 2, "first_ms": 1_001, "last_ms": 1_009, "span_ms": 8}
+
+
+def test_a_null_counts_only_if_it_takes_the_newest_report_away() -> None:
+    found = Recording()
+    found.take(
+        Kind.BROKER_LOAD,
+        batch(
+            record("b1", 1),
+            record("b1", 2),
+            record("b1", 3, None, names=1),  # it did not know of the second
+            record("b1", 4, None),  # it says nothing
+            record("b9", 5, None, names=3),  # of nobody
+            record("b1", 6, None, names=2),
+        ),
+    )
+    told = [json.loads(line) for line in found.content().splitlines()]
+    assert [(one["at_ms"], one["value"]) for one in told] == [(1_001, {}), (1_002, {}), (1_006, None)]
+
+
+def test_a_recording_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate_live, "RECORDS_MAX", 3)
+    found = Recording()
+    found.take(Kind.BROKER_LOAD, batch(*(record("b1", number) for number in range(9))))
+    assert (len(found), found.full) == (3, True)
+    monkeypatch.setattr(simulate_live, "HELD_MAX_BYTES", 10)
+    found = Recording()
+    found.take(Kind.BROKER_LOAD, batch(record("b1", 1, b'{"a":"' + b"x" * 20 + b'"}'), record("b1", 2)))
+    assert (len(found), found.full) == (1, True)

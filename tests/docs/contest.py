@@ -1,0 +1,66 @@
+"""Puts the figures of a contest into design/contest.md, and its pictures beside it.
+
+statechannel simulate compare --held-out --seeds 1-3 --out FOLDER
+python -m tests.docs.contest FOLDER
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import orjson
+
+from shedders.simulate.comparison import Comparison
+from shedders.simulate.outcome import Outcome
+from shedders.simulate.plots import scenario_picture
+from shedders.simulate.tables import aims_grid, markdown, overall_grid, rivals_grid
+
+DESIGN = Path(__file__).parents[2] / "design"
+PAGE = DESIGN / "contest.md"
+PICTURES = {
+    "scale-out": ("modular/avg+avg@upstream", "extensible/transfer+least-resource-usage@upstream"),
+    "swap-trap": (
+        "modular/range-threshold+least-resource-usage-modular@upstream",
+        "modular/uniform+least-long-term-rate@upstream",
+    ),
+    "over-placement": (
+        "modular/threshold+least-resource-usage-modular@upstream",
+        "extensible/transfer+least-resource-usage@upstream",
+    ),
+}
+"""Scenarios whose plots are on the page, and who is drawn beside ours; of the first seed."""
+_BLOCK = re.compile(r"(<!-- contest -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def block(comparison: Comparison) -> str:
+    """The tables of the page."""
+    grids = [overall_grid(comparison, group) for group, rows in comparison.overall.items() if rows]
+    grids += [rivals_grid(comparison), aims_grid(comparison, comparison.against, missed_only=True)]
+    return f"\n{markdown(grids, level=3)}\nDigest of all figures: `{comparison.digest}`.\n\n"
+
+
+def keep(folder: Path) -> None:
+    """Write page and pictures."""
+    found = orjson.loads((folder / "comparison.json").read_bytes())
+    comparison = Comparison.model_validate(
+        {name: one for name, one in found.items() if name in Comparison.model_fields}
+    )
+    text = PAGE.read_text()
+    PAGE.write_text(_BLOCK.sub(lambda place: place[1] + block(comparison) + place[2], text))
+    kept = DESIGN / "contest"
+    shutil.copy(folder / "churn.svg", kept / "churn.svg")
+    for name, others in PICTURES.items():
+        outcomes = [_outcome(folder, name, one) for one in (comparison.against, *others)]
+        (kept / f"{name}.svg").write_bytes(scenario_picture(outcomes, title=name).of("svg"))
+
+
+def _outcome(folder: Path, scenario: str, contender: str) -> Outcome:
+    runs = (
+        orjson.loads(path.read_bytes())["outcome"] for path in sorted((folder / "runs" / scenario / "1").glob("*.json"))
+    )
+    return Outcome.model_validate(next(one for one in runs if one["contender"] == contender))
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]))

@@ -1,0 +1,180 @@
+"""weighted-move on random clusters, beside a dumb reckoning of what its steps do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loaddata.bundle_load import BundleAverages, MessageAverage
+from loaddata.usage import ResourceUsage
+from shedders.cluster import Bundle, Cluster
+from shedders.dry_run import carried, nonsense
+from shedders.weighted_loads import Cargo, Side
+from shedders.weighted_move import WeightedMove, WeightedMoveSettings
+from shedders.weighted_steps import QUARTER, Rules, Steps
+from tests.support.loads import MIB, broker, bundle, cluster
+from tests.support.uneven import check_moves, clusters, plain, shuffled
+
+RETURN_MS = 1_800_000
+
+
+def strategy(**changes: Any) -> WeightedMove:
+    return WeightedMove(WeightedMoveSettings(**changes))
+
+
+@given(clusters(), st.integers(0, 99))
+@settings(max_examples=150, deadline=None)
+def test_sound_and_the_same_in_any_order(made: Cluster, seed: int):
+    memory: dict[str, Any] = {}
+    for number in range(3):
+        now = replace(made, now_ms=made.now_ms + number * 60_000)
+        plan = strategy(hits=2).plan(now, memory)
+        check_moves(now, plan, upstream=False)
+        assert nonsense(now, plan) is None
+        assert plain(strategy(hits=2).plan(shuffled(now, seed), memory)) == plain(plan)
+        memory = carried("shedding", "weighted-move", plan.memory)
+
+
+_JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**40) | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["broker-a", "kinds", "x"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_KEYS = ["asked", "at_ms", "came", "doubts", "large", "touched", "watched"]
+
+
+@given(clusters(), st.dictionaries(st.sampled_from(_KEYS), _JUNK))
+@settings(max_examples=150, deadline=None)
+def test_memory_of_anybody(made: Cluster, memory: dict[str, Any]):
+    plan = strategy().plan(made, memory)
+    check_moves(made, plan, upstream=False)
+    carried("shedding", "weighted-move", plan.memory)
+
+
+def sides(random: Random) -> tuple[list[Side], dict[str, list[Cargo]]]:
+    """Brokers with limits of their own, and bundles that are a part of what they use."""
+    found, cargo = [], {}
+    for name in "abcdef"[: random.randint(2, 6)]:
+        limits = [random.choice([100.0, 200.0, 400.0]) for _ in range(3)]
+        bundles = []
+        for place in range(random.randint(0, 12)):
+            use = tuple(random.choice([0.0, 1.0, random.uniform(0, 40)]) for _ in range(3))
+            key = f"t/{name}/0x{place:08x}_0x{place + 1:08x}"
+            size = max(one / limit for one, limit in zip(use, limits, strict=True))
+            bundles.append(Cargo(size, Bundle(key, name), use, size * random.uniform(0.5, 2), 1.0))
+        used = tuple(sum(one.use[part] for one in bundles) + random.uniform(0, 5) for part in range(3))
+        side = Side(name, used, tuple(1 / one for one in limits), random.uniform(1, 4), random.choice([0.5, 1.0, 2.0]))
+        side.takes = random.random() > 0.1
+        side.over, side.under = side.level > 1.05, side.level < 0.9
+        side.aim = 1.02
+        found.append(side)
+        cargo[name] = sorted((one for one in bundles if one.size > 0), key=lambda one: (one.size, one.bundle.name))
+    return found, cargo
+
+
+def level(side: Side, use: list[float]) -> float:
+    return max(one * inverse for one, inverse in zip(use, side.inverse, strict=True)) * side.scale
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=400, deadline=None)
+def test_each_step_lowers_the_larger_of_two(seed: int):
+    """Reckoned anew from the bundles that are where: no maximum is raised, no more goes than the gap can take."""
+    found, cargo = sides(Random(seed))
+    uses = {side.name: list(side.use) for side in found}
+    rules = Rules(0.02, 0.08, 0.01, 3.0, 20)
+    steps = Steps(found, rules, lambda side: cargo[side.name], lambda _bundle, _side: None)
+    taken = steps.run()
+    by_name = {side.name: side for side in found}
+    highest = max(level(side, uses[side.name]) for side in found)
+    moved: set[str] = set()
+    place = 0
+    while place < len(taken):
+        group = taken[place : place + (2 if place + 1 < len(taken) and taken[place + 1].back else 1)]
+        place += len(group)
+        source, side = group[0].source, group[0].destination
+        before = level(source, uses[source.name]), level(side, uses[side.name])
+        for step in group:
+            assert step.cargo.bundle.name not in moved
+            moved.add(step.cargo.bundle.name)
+            assert step.destination is not step.source
+            for part in range(3):
+                uses[step.source.name][part] -= step.cargo.use[part]
+                uses[step.destination.name][part] += step.cargo.use[part]
+        after = level(source, uses[source.name]), level(side, uses[side.name])
+        assert max(after) < before[0] + 1e-9
+        assert after[1] <= after[0] + 1e-9 or before[0] - max(after) > QUARTER * (before[0] - before[1]) - 1e-9
+        if len(group) == 2:
+            assert after[1] <= after[0] + 1e-9
+        gain = source.capacity * (before[0] ** 2 - after[0] ** 2) - side.capacity * (after[1] ** 2 - before[1] ** 2)
+        churn = sum(step.cargo.churn + rules.move_cost for step in group)
+        assert gain / churn > rules.least - 1e-9
+        assert side.takes
+        now = max(level(one, uses[one.name]) for one in by_name.values())
+        assert now <= highest + 1e-9
+        highest = now
+    assert len(taken) <= rules.moves + 1
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_no_bundle_comes_back_within_half_an_hour(seed: int):
+    """Loads jump as they like, and nobody but its memory tells it what was moved."""
+    random = Random(seed)
+    names = "abcd"[: random.randint(2, 4)]
+    owners = {number: random.choice(names) for number in range(24)}
+    memory: dict[str, Any] = {}
+    left: dict[str, list[tuple[int, str]]] = {}
+    for turn in range(45):
+        now_ms = 1_000_000 + turn * 60_000
+        sizes = {number: random.choice([1.0, 2.0, 8.0, 20.0]) * MIB for number in owners}
+        bundles = [
+            replace(
+                bundle(number, owner, bytes_per_s=sizes[number]),
+                averages=BundleAverages(*[MessageAverage(0.0, 0.0, sizes[number], 0.0, samples=10)] * 2),
+            )
+            for number, owner in owners.items()
+        ]
+        loads = {name: sum(sizes[one] for one, owner in owners.items() if owner == name) for name in names}
+        brokers = [broker(name, min(2.0, loads[name] / (200 * MIB)), bytes_per_s=loads[name]) for name in names]
+        plan = strategy(hits=1, noise_factor=0).plan(cluster(brokers, bundles, now_ms=now_ms), memory)
+        memory = carried("shedding", "weighted-move", plan.memory)
+        for move in plan.moves:
+            assert all(
+                now_ms - at_ms > RETURN_MS for at_ms, name in left.get(move.bundle, []) if name == move.destination
+            )
+            left.setdefault(move.bundle, []).append((now_ms, move.source))
+            owners[int(move.bundle[-8:], 16) - 1] = str(move.destination)
+
+
+def _left(found: Cluster, one: Bundle, names: list[str], booked: dict[str, list[str]]) -> tuple[float, list[str]]:
+    placed = strategy().place(found, one, names, booked, {})
+    return float(placed.why.partition("it is there: ")[2].split()[0]), list(placed.best)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=100, deadline=None)
+def test_a_placement_is_the_best_of_all_asked_one_by_one(seed: int):
+    random = Random(seed)
+    names = [f"b{number}" for number in range(random.randint(1, 7))]
+    brokers = []
+    for name in names:
+        plain = broker(name, random.choice([0.0, 0.3, random.random()]), bytes_per_s=random.uniform(0, 100) * MIB)
+        assert plain.load is not None
+        limit = random.choice([100.0, 200.0])
+        brokers.append(replace(plain, load=replace(plain.load, cpu=ResourceUsage(plain.load.cpu.usage, limit))))
+    bundles = [
+        bundle(number, None, bytes_per_s=random.choice([0.0, 1.0, random.uniform(0, 80)]) * MIB) for number in range(8)
+    ]
+    found = cluster(brokers, bundles)
+    booked = {name: [one.name for one in random.sample(bundles[1:], random.randint(0, 3))] for name in names[:3]}
+    least, best = _left(found, bundles[0], names, booked)
+    alone = {name: _left(found, bundles[0], [name], booked)[0] for name in names}
+    assert least == min(alone.values())
+    assert set(best) <= {name for name, one in alone.items() if one == least}

@@ -1,0 +1,42 @@
+"""Runs that go well, fail, die or last, for tests of what runs them in several processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from shedders.simulate.kept_runs import KeptRuns
+from shedders.simulate.runner import run_all
+from shedders.simulate.runs import Ran, Run
+from tests.support.contest_runs import contender, outcome, source
+
+
+def play(run: Run) -> Ran:
+    """As the contender's name says; otherwise an outcome of the seed."""
+    name = run.contender.name
+    if name == "raises":
+        raise KeyError("no such broker")
+    if name == "dies":
+        os._exit(3)
+    if name.startswith("late"):
+        time.sleep(0.3)
+    if name == "endless":
+        Path(f"begun-{os.getpid()}").touch()
+        time.sleep(600)
+    found = outcome(run, moves=run.seed)
+    return Ran(run, found, digest=found.digest())
+
+
+def runs(*names: str, seeds: tuple[int, ...] = (1, 2), scenario: str = "calm") -> list[Run]:
+    return [Run(source(scenario), seed, contender(name)) for seed in seeds for name in names]
+
+
+if __name__ == "__main__":
+    # To be interrupted.
+    folder = KeptRuns(Path("out"), "program")
+    try:
+        run_all(runs("ours", "endless"), jobs=2, kept=folder, play=play)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,242 @@
+"""Splits that the leader's strategy wants: who is asked, how often, what stands in the way, and what is written down."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shedders.cli.decision_log import deeds, done_count
+from shedders.cli.shed import _show
+from shedders.cluster import Bundle, Cluster, Policies
+from shedders.dry_run import decide, nonsense
+from shedders.live.decision_book import DecisionBook
+from shedders.live.decision_build import BALANCE
+from shedders.live.decision_record import decode, encode, key_of
+from shedders.live.explain_not import why_not
+from shedders.live.policy_standing import Standing
+from shedders.plan import Label, Plan, Reason, SplitWanted
+from shedders.plan_document import cycle_part
+from statechannel.core.commands import Done, Rejected
+from statechannel.runtime.exits import ChannelStoppedError, Stopped
+from statechannel.runtime.request_record import Asked
+from tests.support.live_balancer import NS, Scripted, World, four_bundles, key, move, plan_once, settle
+
+
+@pytest.fixture
+def world() -> World:
+    found = four_bundles()
+    found.splits = [wanted(0)]
+    return found
+
+
+def wanted(number: int) -> SplitWanted:
+    return SplitWanted(key(number), "it alone is 40 % of b1")
+
+
+async def answered(world: World, number: int, outcome: Any) -> None:
+    """The request's reply is read."""
+    world.channel.requests[number][3](outcome)
+    await settle()
+
+
+def done(operation: str | None) -> Done:
+    return Done(operation or "", "split")
+
+
+async def test_the_owner_is_asked_by_the_algorithm_in_force_and_the_record_says_so(world: World) -> None:
+    await world.cycle()
+    ((asked, args, timeout_s, _),) = world.channel.requests
+    (record,) = world.decisions
+    assert (asked, timeout_s) == (Asked.EXTENSION, world.settings.move_timeout_s)
+    assert {name: args[name] for name in ("extension", "ask", "to", "name", "algorithm", "unload_children")} == {
+        "extension": "balancer",
+        "ask": "split",
+        "to": "owner",
+        "name": key(0),
+        "algorithm": "halves",
+        "unload_children": False,
+    }
+    assert (args["decision"], args["settings"]) == (record.id, {})
+    assert args["reason"] == f"split by the balancer, decision {record.id}: it alone is 40 % of b1"
+    (entry,) = record.splits
+    assert (entry.bundle, entry.positions, entry.reason, entry.outcome, entry.refused) == (
+        key(0),
+        [],
+        BALANCE,
+        "started",
+        None,
+    )
+    assert decode(key_of(record), encode(record)) == record
+    assert world.outcomes == []
+    world.clock.s += 2
+    await answered(world, 0, done(entry.operation))
+    (end,) = world.outcomes
+    assert (end.decision, end.bundle, end.operation, end.result, end.took_ms) == (
+        record.id,
+        key(0),
+        entry.operation,
+        "done",
+        2_000.0,
+    )
+
+
+async def test_nobody_is_asked_twice_while_it_is_under_way(world: World) -> None:
+    await world.cycle()
+    await world.cycle()
+    assert len(world.channel.requests) == 1
+    (entry,) = world.decisions[-1].splits
+    assert entry.operation is None
+    assert entry.refused is not None
+    assert entry.refused.startswith("under-way: ")
+
+
+async def test_what_was_refused_is_asked_for_again_only_after_a_while(world: World) -> None:
+    world.change(split_again_s=150)
+    await world.cycle()
+    await answered(world, 0, Rejected("nothing-to-cut", "it has a single topic"))
+    assert [one.result for one in world.outcomes] == ["nothing-to-cut"]
+    await world.cycle()
+    assert world.decisions[-1].splits[0].refused == ("refused-lately: 60 s ago, nothing-to-cut: it has a single topic")
+    await world.cycle()
+    assert len(world.channel.requests) == 1
+    await world.cycle()
+    assert len(world.channel.requests) == 2
+
+
+async def test_no_more_are_under_way_than_may_be(world: World) -> None:
+    world.change(splits_at_once=2)
+    world.splits = [wanted(number) for number in range(3)]
+    await world.cycle()
+    assert [args["name"] for _, args, _, _ in world.channel.requests] == [key(0), key(1)]
+    assert [one.refused is None for one in world.decisions[0].splits] == [True, True, False]
+    assert (world.decisions[0].splits[2].refused or "").startswith("budget: 2 splits are under way")
+    await answered(world, 0, done("x"))
+    world.splits = [wanted(2)]
+    await world.cycle()
+    assert [args["name"] for _, args, _, _ in world.channel.requests] == [key(0), key(1), key(2)]
+
+
+async def test_policies_that_forbid_it_are_obeyed(world: World) -> None:
+    world.change(splitting=False)
+    await world.cycle()
+    world.change(splitting=True)
+    world.standing = Standing(policies=Policies(excluded=frozenset({NS})))
+    await world.cycle()
+    world.standing = Standing(shedding_on=False, shedding_why="sale")
+    await world.cycle()
+    assert world.channel.requests == []
+    refused = [one.splits[0].refused for one in world.decisions[:2]]
+    assert refused == ["splitting-off: extensions.balancer.splitting is false", f"excluded: {NS} is excluded"]
+    assert (world.decisions[2].skipped, world.decisions[2].splits) == ("shedding-off", [])
+
+
+async def test_what_is_booked_is_not_to_be_split(world: World) -> None:
+    never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    world.channel.answer = lambda _: never
+    plan_once(world, move(key(0), "b1", "b2"))
+    world.splits = []
+    await world.cycle()
+    world.splits = [wanted(0)]
+    await world.cycle()
+    assert world.channel.requests == []
+    assert world.decisions[-1].skipped == "strategy-failed"
+    assert f"splits {key(0)}, which is on its way" in world.decisions[-1].why
+
+
+async def test_without_an_answer_it_counts_as_refused_and_a_late_one_does_no_harm(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shedders.live.split_wishes.GRACE_S", -119.99)
+    world.change(move_timeout_s=120)
+    await world.cycle()
+    for _ in range(100):
+        await settle()
+        if world.outcomes:
+            break
+        await asyncio.sleep(0.01)
+    assert [one.result for one in world.outcomes] == ["timed-out"]
+    await answered(world, 0, done("x"))
+    assert len(world.outcomes) == 1
+    await world.cycle()
+    assert len(world.channel.requests) == 1
+
+
+async def test_closing_waits_for_no_answer(world: World) -> None:
+    await world.cycle()
+    await world.balancer.close()
+    assert [one.result for one in world.outcomes] == ["unknown"]
+
+
+async def test_a_member_that_has_stopped_asks_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def request(*_: Any) -> str:
+        raise ChannelStoppedError(Stopped("closed", "bye"))
+
+    monkeypatch.setattr(world.channel, "request", request)
+    await world.cycle()
+    (entry,) = world.decisions[0].splits
+    assert (entry.operation, entry.outcome) == (None, "abandoned")
+
+
+async def test_why_not_tells_it(world: World) -> None:
+    await world.cycle()
+    book = DecisionBook()
+    book.add(world.decisions[0])
+    assert "it was to be split: it alone is 40 % of b1" in why_not(key(0), "b1", book, now_ms=0, since_ms=None).said[0]
+    world.change(splitting=False)
+    await world.cycle()
+    book.add(world.decisions[1])
+    found = why_not(key(0), "b1", book, now_ms=0, since_ms=None)
+    assert (found.verdicts[0].word, found.verdicts[0].reason) == ("refused", "splitting-off")
+
+
+async def test_tables_show_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.change(splits_at_once=1)
+    world.splits = [wanted(0), wanted(1)]
+    await world.cycle()
+    await answered(world, 0, Rejected("nothing-to-cut", "one topic"))
+    book = DecisionBook()
+    for one in world.records:
+        book.add(one)
+    begun, refused = deeds(book, world.decisions[0])
+    assert (begun.to, begun.reason, begun.result) == ("split", BALANCE, "nothing-to-cut: one topic")
+    assert (refused.to, (refused.result or "").partition(":")[0]) == ("stays whole", "budget")
+    assert done_count(world.decisions[0]) == 1
+    decision = decide(CLUSTER, lambda _: Scripted(lambda *_: [], [wanted(0)]), {}, world.chosen.pipeline)
+    part = cycle_part(1, decision)
+    assert [one.bundle for one in part.splits] == [key(0)]
+    _show(part, "scripted", every_left=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"to be split why {key(0)} it alone is 40 % of b1" in shown
+
+
+# --- what no strategy may want --------------------------------------------------------------------------------------
+
+
+CLUSTER = Cluster({}, {key(0): Bundle(key(0), "b1"), key(1): Bundle(key(1), None)})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "numbers", "moved", "said"),
+    [
+        (CLUSTER, [5], False, "which does not exist"),
+        (CLUSTER, [1], False, "which nobody serves"),
+        (CLUSTER, [0, 0], False, "twice"),
+        (CLUSTER, [0], True, "moves and splits"),
+        (replace(CLUSTER, safe="safe mode"), [0], False, "to be left alone"),
+        (
+            replace(CLUSTER, bundles={key(0): Bundle(key(0), "b1", in_flight=True)}),
+            [0],
+            False,
+            "on its way",
+        ),
+        (CLUSTER, [0], False, None),
+    ],
+)
+def test_nonsense(cluster: Cluster, numbers: list[int], moved: bool, said: str | None) -> None:
+    moves = [move(key(0), "b1", "b2")] if moved else []
+    plan = Plan("s", Label.SKIP, Reason.UNKNOWN, "", moves, splits=[wanted(number) for number in numbers])
+    found = nonsense(cluster, plan)
+    assert found is None if said is None else said in (found or "")

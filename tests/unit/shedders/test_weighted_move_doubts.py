@@ -1,0 +1,233 @@
+"""Brokers that weighted-move does not believe: slow ones, liars, and those on which what was sent does not show."""
+
+from dataclasses import replace
+
+import pytest
+
+from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.usage import ResourceUsage
+from shedders.cluster import Bundle, Cluster
+from shedders.plan import Plan
+from shedders.weighted_cpu import cpu_costs
+from shedders.weighted_doubt import FELL, LIES, ROSE, UNMOVED, Doubts, pulse_of
+from shedders.weighted_move import WeightedMove, WeightedMoveSettings
+from tests.support.loads import MIB, broker, bundle, cluster, left
+
+NAMES = "abcdefgh"
+EACH = 10
+
+
+def told(now: float, long: float, *, samples: int = 1_000, number: int = 0) -> Bundle:
+    average = MessageAverage(0.0, 0.0, long, 0.0, samples=samples)
+    stats = BundleStats(0.0, 0.0, now, 0.0, topics=1)
+    return (
+        bundle(number, "a")
+        if samples < 0
+        else replace(bundle(number, "a"), stats=stats, averages=BundleAverages(replace(average, samples=10), average))
+    )
+
+
+def test_pulse_is_the_median_of_now_over_long():
+    some = [told(5.0, 10.0), told(8.0, 10.0), told(9.0, 10.0), told(10.0, 10.0), told(50.0, 10.0)]
+    assert pulse_of(some) == (0.9, [10.0, 10.0, 10.0])
+    assert pulse_of(some[:3]) == (None, None)  # three have no common pulse
+    young = [
+        replace(one, averages=BundleAverages(one.averages.short, replace(one.averages.long, samples=59)))
+        for one in some
+    ]
+    assert pulse_of(young) == (None, None)
+    assert pulse_of([replace(one, stats=None) for one in some]) == (None, None)
+    assert pulse_of([told(float("nan"), 10.0)] * 9) == (None, None)
+
+
+def judged(doubts: Doubts, odd: float, **levels: float) -> None:
+    pulses = {**dict.fromkeys(NAMES, 1.0), "a": odd}
+    doubts.judge(pulses, {**dict.fromkeys(NAMES, 0.5), **levels})
+
+
+@pytest.mark.parametrize(("odd", "kind"), [(0.8, FELL), (1.3, ROSE), (0.9, None)])
+def test_a_pulse_far_off_three_times_in_a_row(odd: float, kind: str | None):
+    doubts = Doubts()
+    judged(doubts, 1.0)
+    for _ in range(2):
+        judged(doubts, odd)
+        assert doubts.of("a") is None
+    assert doubts.may_take("a") == (kind != FELL)  # the first sign is enough to send nothing
+    judged(doubts, odd)
+    assert doubts.of("a") == kind
+    judged(doubts, 1.0)
+    assert doubts.of("a") is None
+    assert doubts.may_take("a")
+
+
+def test_where_all_fall_nobody_is_doubted():
+    doubts = Doubts()
+    judged(doubts, 1.0)
+    for _ in range(5):
+        doubts.judge(dict.fromkeys(NAMES, 0.5), dict.fromkeys(NAMES, 0.5))
+    assert not doubts.found
+
+
+def test_where_pulses_differ_much_it_takes_more():
+    doubts = Doubts()
+    doubts.judge(dict.fromkeys(NAMES, 1.0), {})
+    for turn in range(5):
+        doubts.judge({name: 1.0 + 0.1 * (-1) ** (place + turn) for place, name in enumerate(NAMES)} | {"a": 0.75}, {})
+    assert not doubts.found
+
+
+def test_a_strained_broker_does_as_much_after_giving_a_part_away():
+    for after, weak in ((0.39, True), (0.33, False)):
+        doubts = Doubts()
+        judged(doubts, 1.0)
+        for _ in range(3):
+            judged(doubts, 0.7)
+        assert doubts.to_try("a")
+        doubts.tried("a", 0.4, 0.2)
+        assert not doubts.to_try("a")
+        judged(doubts, 0.7, a=after)
+        assert doubts.weak == ({"a": (after, 0.0)} if weak else {})
+
+
+def test_what_was_sent_has_to_show():
+    doubts = Doubts(sent={"a": (0.3, 0.2, 2.0), "b": (0.3, 0.2, 2.0), "c": (0.3, 0.02, 2.0)})
+    doubts.judge({}, {"a": 0.34, "b": 0.5, "c": 0.3})
+    assert {name: doubts.of(name) for name in "abc"} == {"a": UNMOVED, "b": None, "c": None}
+
+
+def test_long_averages_that_jump_alike_are_lies():
+    doubts = Doubts()
+    doubts.look_at("a", [9.0, 6.0, 3.0], changed=False)
+    doubts.look_at("a", [9.0, 6.0, 3.6], changed=False)  # one of them does not count
+    assert doubts.of("a") is None
+    doubts.look_at("a", [3.0, 2.0, 1.2], changed=False)
+    assert doubts.of("a") == LIES
+    doubts.look_at("a", [3.0, 2.0, 1.2], changed=True)
+    assert doubts.of("a") == LIES
+    doubts.look_at("a", [9.1, 6.0, 3.6], changed=False)
+    assert doubts.of("a") is None
+    doubts.look_at("a", [1.0, 1.0, 1.0], changed=True)  # other bundles, other averages
+    assert doubts.of("a") is None
+
+
+def test_doubts_go_through_memory_and_expire():
+    doubts = Doubts(weak={"c": (0.4, 7_000.0)})
+    judged(doubts, 1.0)
+    for _ in range(3):
+        judged(doubts, 0.7)
+    doubts.sent["b"] = 0.3, 0.2, 2.0
+    kept = doubts.dumped()
+    again = Doubts.recall(kept, 60.0, dict.fromkeys(NAMES))
+    assert (again.of("a"), again.found["a"].age_s) == (FELL, 60.0)
+    assert (again.sent, again.weak) == ({"b": (0.3, 0.2, 2.0)}, {"c": (0.4, 7_060.0)})
+    assert again.calm == doubts.calm
+    assert Doubts.recall(kept, 1_801.0, dict.fromkeys(NAMES)).found == {}
+    assert Doubts.recall(kept, 60.0, {"z": None}).dumped() == {"sent": {"b": [0.3, 0.2, 2.0]}}
+    for junk in (7, [], {"kinds": 3, "sizes": {"a": "xyz"}, "sent": {"a": [1, None]}}, {"kinds": {"a": "bored"}}):
+        assert not Doubts.recall(junk, 1.0, dict.fromkeys(NAMES)).found
+
+
+# --- whole decisions ----------------------------------------------------------------------------------------------------
+
+
+def world(factor: float = 1.0, *, lying: float = 1.0, number: int = 0) -> Cluster:
+    """Eight brokers with 50 % CPU; a does (or says) only so much of what it is asked."""
+    brokers, bundles = [], []
+    for name in NAMES:
+        part = factor if name == "a" else 1.0
+        said = lying if name == "a" else 1.0
+        for place in range(EACH):
+            size = (4.0 + place % 3) * MIB
+            long = MessageAverage(0.0, 0.0, size * said, 0.0, samples=1_000)
+            now = MessageAverage(0.0, 0.0, size * part * said, 0.0, samples=10)
+            key = len(bundles)
+            bundles.append(
+                replace(
+                    bundle(key, name),
+                    stats=BundleStats(0.0, 0.0, size * part * said, 0.0, topics=1),
+                    averages=BundleAverages(now, long),
+                )
+            )
+        mine = sum(one.stats.msg_throughput_in for one in bundles[-EACH:])
+        brokers.append(broker(name, 0.5 * part * said, bytes_per_s=mine))
+    return cluster(brokers, bundles, now_ms=1_000_000 + number * 60_000)
+
+
+def decided(*worlds: Cluster) -> list[Plan]:
+    plans: list[Plan] = []
+    for number, found in enumerate(worlds):
+        memory = plans[-1].memory if plans else {}
+        now = replace(found, now_ms=1_000_000 + number * 60_000)
+        plans.append(WeightedMove(WeightedMoveSettings()).plan(now, memory))
+    return plans
+
+
+def test_a_slow_broker_that_looks_idle_gets_nothing_and_gives_a_part_to_find_out():
+    plans = decided(*[world()] * 3, *[world(0.8)] * 3)
+    assert not any(plan.moves for plan in plans[:5])
+    assert {move.source for move in plans[5].moves} == {"a"}
+    share = sum(move.load for move in plans[5].moves) / sum(
+        one.stats.msg_throughput for one in world(0.8).bundles.values() if one.owner == "a"
+    )
+    assert 0.15 < share < 0.35
+    assert left(plans[5])["a"] == "doubted"
+    assert "0.80 of usual" in next(one.why for one in plans[5].left if one.name == "a")
+
+
+def test_a_slow_broker_that_stays_as_busy_is_at_its_end():
+    plans = decided(*[world()] * 3, *[world(0.8)] * 3)
+    gone = {move.bundle: move.destination for move in plans[-1].moves}
+    strained = world(0.8)
+    strained = replace(
+        strained,
+        bundles={name: replace(one, owner=gone.get(name, one.owner)) for name, one in strained.bundles.items()},
+        now_ms=1_000_000 + 6 * 60_000,
+    )
+    plan = WeightedMove(WeightedMoveSettings()).plan(strained, plans[-1].memory)
+    assert plan.memory["doubts"]["capacity"] == {"a": 0.4}
+    assert plan.scores["a"] > 1.0
+    assert {move.source for move in plan.moves} <= {"a"}
+
+
+def test_liars_are_neither_filled_nor_emptied():
+    for factor in (0.33, 1.5):
+        plans = decided(*[world()] * 3, *[world(lying=factor)] * 12)
+        assert not any(plan.moves for plan in plans)
+        assert left(plans[-1])["a"] == "doubted"
+
+
+def test_a_liar_is_no_part_of_the_average():
+    plan = decided(*[world()] * 3, *[world(lying=0.33)] * 2)[-1]
+    assert plan.stats["level"] == pytest.approx(0.5)
+    assert plan.stats["doubted"] == 1.0
+
+
+# --- CPU ---------------------------------------------------------------------------------------------------------------
+
+
+def load(idle: float, rate: float, size: float, limit: float = 100.0):
+    one = broker("a", 0.0, bytes_per_s=size, msg_per_s=rate).load
+    return replace(one, cpu=ResourceUsage(idle * limit + 0.002 * rate + 1e-6 * size, limit))
+
+
+def test_costs_of_cpu_are_found_where_brokers_differ():
+    found = cpu_costs(
+        [load(0.03, 10_000, 1e6), load(0.03, 1_000, 30e6), load(0.03, 0, 0), load(0.06 / 2, 20_000, 5e6, 200)]
+    )
+    assert found.message == pytest.approx(0.002, rel=0.1)
+    assert found.size == pytest.approx(1e-6, rel=0.1)
+    assert found.idle == pytest.approx(0.03, abs=0.01)
+    assert found.of(1_000, 1e6) == pytest.approx(3.0, rel=0.1)
+
+
+def test_where_brokers_are_alike_half_is_for_messages():
+    found = cpu_costs([load(0.0, 10_000, 20e6)] * 5)
+    assert (found.message, found.size) == (pytest.approx(0.002), pytest.approx(1e-6))
+    assert found.idle == pytest.approx(0.0, abs=1e-9)
+
+
+def test_costs_of_nothing():
+    assert cpu_costs([]) == (0.0, 0.0, 0.0)
+    assert cpu_costs([load(0.05, 0, 0)]) == (0.0, 0.0, 0.0)
+    only = cpu_costs([load(0.0, 10_000, 0)] * 2)
+    assert (only.message, only.size) == (pytest.approx(0.002), 0.0)

@@ -1,0 +1,57 @@
+"""Ownership of a simulated cluster is what the real core makes of the records."""
+
+import pytest
+
+from shedders.simulate.channel import Channel, RefusedError, bounds_of
+from statechannel.core.verdict import Verdict
+
+
+def _owners(channel: Channel) -> dict[str, str | None]:
+    return {one.bundle: one.owner for one in channel.seen()}
+
+
+def test_a_bundle_through_its_life() -> None:
+    channel = Channel()
+    low, high = channel.create("t/n", bounds_of(2, ()))
+    assert _owners(channel) == {low: None, high: None}
+    assert channel.assign(low, "b1").to == "b1"
+    assert channel.transfer(low, "b2").from_ == "b1"
+    first, second = channel.split(low, [0x40000000])
+    channel.unload(second)
+    channel.assign(second, "b1")
+    channel.lose(second)
+    assert _owners(channel) == {first: "b2", second: None, high: None}
+    assert channel.load() == {"b2": 1}
+    assert channel.offset == channel.view.applied
+
+
+def test_generations_are_those_of_the_protocol() -> None:
+    channel = Channel()
+    (only,) = channel.create("t/n", bounds_of(1, ()))
+    channel.assign(only, "b1")
+    channel.transfer(only, "b2")
+    (seen,) = channel.seen()
+    assert (seen.version, seen.generation) == (6, 6), (
+        "created 1, assigning 2, assigned 3, releasing 4, assigning 5, assigned 6"
+    )
+
+
+def test_what_has_not_changed_is_the_same_object() -> None:
+    channel = Channel()
+    low, high = channel.create("t/n", bounds_of(2, ()))
+    before = {one.bundle: one for one in channel.seen()}
+    assert channel.seen() is channel.seen()
+    channel.assign(low, "b1")
+    after = {one.bundle: one for one in channel.seen()}
+    assert after[high] is before[high]
+    assert after[low] is not before[low]
+
+
+def test_what_the_core_refuses_is_a_bug_here() -> None:
+    channel = Channel()
+    (only,) = channel.create("t/n", bounds_of(1, ()))
+    channel.assign(only, "b1")
+    with pytest.raises(RefusedError, match=Verdict.ILLEGAL_MOVE):
+        channel.assign(only, "b2")
+    with pytest.raises(RefusedError, match="no bundle"):
+        channel.unload("t/n/0x00000000_0x00000001")

@@ -1,0 +1,382 @@
+"""Side by side: medians, worst seeds, how sure differences are, aims, and who is recommended."""
+
+import random
+import re
+from pathlib import Path
+
+import orjson
+import pytest
+
+from shedders.simulate.comparison import COMPARED, Comparison, Row, ScenarioPart, compared
+from shedders.simulate.outcome import Measures, Outcome
+from shedders.simulate.paired import Certainty, certainty_of, marked, sign_test
+from shedders.simulate.recommendation import Recommendation, recommended
+from shedders.simulate.runs import Ran
+from shedders.simulate.tables import (
+    aims_grid,
+    markdown,
+    outcome_grid,
+    overall_grid,
+    ranking_grid,
+    rivals_grid,
+    scenario_grid,
+)
+from tests.support.contest_runs import contender, failed, field_of, outcome, ran, source
+
+PAGE = Path(__file__).parents[3] / "design/cli.md"
+
+
+def row(comparison: Comparison, name: str, scenario: int = 0) -> Row:
+    return next(one for one in comparison.scenarios[scenario].rows if one.contender == name)
+
+
+def aim(found: Row, name: str):
+    return next(one for one in found.aims if one.aim == name)
+
+
+# --- the sign test --------------------------------------------------------------------------------------------------------
+
+
+def test_the_sign_test_is_exact():
+    """Against all 2**n ways in which n coins can fall."""
+    for pairs in range(1, 9):
+        for lower in range(pairs + 1):
+            rarer = min(lower, pairs - lower)
+            heads = [toss.bit_count() for toss in range(2**pairs)]
+            as_lopsided = sum(min(one, pairs - one) <= rarer for one in heads)
+            assert sign_test(lower, pairs - lower) == as_lopsided / 2**pairs
+
+
+def test_how_sure_it_is_depends_on_how_many_pairs_say_so():
+    assert certainty_of(0, 0) is Certainty.SAME
+    assert certainty_of(6, 0) is certainty_of(0, 6) is Certainty.SURE
+    assert certainty_of(5, 0) is certainty_of(0, 3) is Certainty.LIKELY
+    assert certainty_of(2, 0) is certainty_of(5, 1) is certainty_of(4, 4) is Certainty.UNSURE
+    assert certainty_of(16, 4) is Certainty.SURE  # p = 0.012
+
+
+def test_chance_alone_is_rarely_taken_for_a_difference():
+    draws = random.Random(7)
+    sure = sum(
+        marked([(draws.random(), draws.random()) for _ in range(10)], "other").certainty is Certainty.SURE
+        for _ in range(2_000)
+    )
+    assert sure / 2_000 <= 0.05
+
+
+def test_a_mark_tells_pairs_and_the_median_difference():
+    mark = marked([(1.0, 2.0), (3.0, 3.0), (5.0, 4.5)], "other")
+    assert (mark.lower, mark.equal, mark.higher, mark.difference) == (1, 1, 1, 0.0)
+    assert mark.certainty is Certainty.UNSURE
+    never = marked([(None, 2.0), (None, 3.0), (None, None)], "other")
+    assert (never.lower, never.equal, never.higher, never.difference) == (0, 1, 2, None)
+
+
+def test_differences_of_rounding_are_none():
+    assert marked([(0.1 + 0.2, 0.3)] * 6, "other").certainty is Certainty.SAME
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------------
+
+
+def test_medians_and_worst_seeds_of_every_measure():
+    found = compared([ran(seed=seed, max_over_mean=figure) for seed, figure in ((1, 1.3), (2, 1.1), (3, 1.2))])
+    measures = row(found, "ours").measures
+    assert measures.keys() == Measures.model_fields.keys()
+    assert (measures["max_over_mean"].median, measures["max_over_mean"].worst) == (1.2, 1.3)
+
+
+def test_never_settled_is_the_worst_there_is():
+    settled = [ran(seed=seed, rounds_to_settle=rounds) for seed, rounds in ((1, 1.0), (2, None), (3, 2.0))]
+    spread = row(compared(settled), "ours").measures["rounds_to_settle"]
+    assert (spread.median, spread.worst) == (2.0, None)
+
+
+def test_others_are_compared_with_ours_over_the_seeds_that_both_have():
+    found = compared([*field_of(range(1, 7)), ran("transfer", 9, max_over_mean=0.1)])
+    assert row(found, "ours").marks == {}
+    marks = row(found, "transfer@upstream").marks
+    assert set(marks) == set(COMPARED)
+    assert marks["max_over_mean"].certainty is Certainty.SURE
+    assert (marks["max_over_mean"].higher, marks["moved_share"].lower) == (6, 6)
+    assert marks["reconnects"].certainty is Certainty.SAME
+    assert row(found, "transfer").marks["max_over_mean"].equal == 0
+    assert row(found, "transfer").marks["max_over_mean"].higher == 6
+
+
+def test_the_order_in_which_runs_end_changes_nothing_but_the_order_of_rows():
+    runs = field_of(of=source("a")) + field_of(of=source("b", held_out=True))
+    once = compared(runs)
+    shuffled = runs[:1] + random.Random(3).sample(runs[1:], len(runs) - 1)
+    again = compared(shuffled)
+    assert again.digest == once.digest
+    for part in once.scenarios:
+        other = next(one for one in again.scenarios if one.scenario == part.scenario)
+        assert {one.contender: one for one in other.rows} == {one.contender: one for one in part.rows}
+
+
+def test_the_digest_is_of_every_figure_and_not_of_times():
+    slow = ran()
+    quick = Ran(slow.run, slow.outcome.model_copy(update={"timing": outcome(slow.run).timing}), digest=slow.digest)
+    assert compared([slow]).digest == compared([quick]).digest
+    assert compared([ran(moves=13)]).digest != compared([slow]).digest
+
+
+def test_failed_runs_are_told_and_do_not_count():
+    found = compared([*field_of(), failed("avg", 1), failed("avg", 2, "KeyError: b"), failed("ours", 4)])
+    lost = row(found, "avg")
+    assert [(one.seed, one.error) for one in lost.failed] == [(1, "ValueError: no"), (2, "KeyError: b")]
+    assert (lost.measures, lost.aims, lost.marks, lost.timings) == ({}, [], {}, None)
+    assert row(found, "ours").seeds == [1, 2, 3]
+    assert [one.failed for one in found.overall["seen"] if one.contender == "avg"] == [2]
+
+
+def test_held_out_scenarios_are_a_group_of_their_own():
+    runs = field_of(of=source("a")) + field_of(of=source("b")) + field_of(of=source("c", held_out=True))
+    found = compared(runs)
+    assert {name: [one.scenarios for one in rows] for name, rows in found.overall.items()} == {
+        "seen": [2] * 4,
+        "held-out": [1] * 4,
+    }
+
+
+def test_over_scenarios_a_scenario_is_a_pair():
+    runs = [one for number in range(6) for one in field_of((1,), source(f"s{number}"))]
+    upstream = compared(runs).overall["seen"][1]
+    assert upstream.marks["max_over_mean"].certainty is Certainty.SURE
+    assert upstream.marks["max_over_mean"].higher == 6
+
+
+def test_without_ours_the_first_is_compared_with():
+    found = compared([ran("a"), ran("b", max_over_mean=1.5)])
+    assert found.against == "a"
+    assert row(found, "b").marks["max_over_mean"].higher == 1
+
+
+def test_the_document_can_be_read_back():
+    found = compared([*field_of(), failed("avg")])
+    text = orjson.dumps(found.model_dump(mode="json"))
+    assert Comparison.model_validate_json(text) == found
+
+
+# --- aims -------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_of_upstream_is_the_evenest():
+    assert compared(field_of()).scenarios[0].best_upstream == "threshold@upstream"
+    assert compared([ran("ours"), ran("a", max_over_mean=1.5), ran("b")]).scenarios[0].best_upstream == "b"
+
+
+@pytest.mark.parametrize(
+    ("figures", "met"),
+    [
+        ({"max_over_mean": 1.10, "bound_over_mean": 1.05}, True),
+        ({"max_over_mean": 1.11, "bound_over_mean": 1.05}, False),
+        ({"max_over_mean": 1.40, "max_over_bound": 1.05, "bound_over_mean": 1.3}, True),
+        ({"max_over_mean": 1.40, "max_over_bound": 1.06, "bound_over_mean": 1.3}, False),
+    ],
+)
+def test_balance_is_measured_against_what_bundles_allow(figures, met):
+    assert aim(row(compared([ran(**figures)]), "ours"), "balance").met is met
+
+
+@pytest.mark.parametrize(
+    ("name", "sort", "figures", "broken"),
+    [
+        ("returns", {}, {}, {"returns": 1}),
+        ("steady", {"steady": True}, {"moved_share_per_h": 0.01}, {"moved_share_per_h": 0.011}),
+        ("scale-out", {"scale_out": True}, {"rounds_to_settle": 2.0}, {"rounds_to_settle": 3.0}),
+        ("scale-out", {"scale_out": True}, {"rounds_to_settle": 0.0}, {"rounds_to_settle": None}),
+    ],
+)
+def test_an_aim_is_met_only_if_the_worst_seed_meets_it(name, sort, figures, broken):
+    place = source(**sort)
+    good = aim(row(compared([ran(of=place, seed=seed, **figures) for seed in (1, 2, 3)]), "ours"), name)
+    assert (good.met, good.met_median) == (True, True)
+    runs = [ran(of=place, seed=seed, **figures) for seed in (1, 2)] + [ran(of=place, seed=3, **broken)]
+    bad = aim(row(compared(runs), "ours"), name)
+    assert (bad.met, bad.met_median) == (False, True)
+
+
+def test_aims_of_other_sorts_of_scenarios_do_not_apply():
+    assert {one.aim for one in row(compared(field_of()), "ours").aims} == {
+        "balance", "returns", "spread", "spread-at-moved", "moved-at-spread"
+    }  # fmt: skip
+    assert {one.aim for one in row(compared(field_of()), "transfer@upstream").aims} == {"balance", "returns"}
+
+
+def against(ours: tuple[float, float], *rivals: tuple[float, float]) -> dict[str, bool]:
+    """Which aims are met; each contender is its max/mean and what it moved."""
+    runs = [ran("ours", max_over_mean=ours[0], moved_share=ours[1])]
+    runs += [
+        ran(f"r{n}@upstream", max_over_mean=one[0], moved_share=one[1], max_over_mean_worst=1.9)
+        for n, one in enumerate(rivals)
+    ]
+    names = ("spread", "spread-at-moved", "moved-at-spread")
+    return {one.aim: one.met for one in row(compared(runs), "ours").aims if one.aim in names}
+
+
+def test_aims_against_upstream():
+    best = dict.fromkeys(("spread", "spread-at-moved", "moved-at-spread"), True)
+    assert against((1.05, 0.2), (1.2, 0.6), (1.3, 0.1)) == best
+    # Evener than anybody, for more.
+    assert against((1.05, 0.7), (1.2, 0.6), (1.3, 0.1)) == best
+    # As even as the best, for more.
+    assert against((1.2, 0.7), (1.2, 0.6)) == {**best, "moved-at-spread": False}
+    # Less even than one that moved more: the price of thrift.
+    assert against((1.25, 0.2), (1.2, 0.6)) == {**best, "spread": False}
+    # Less even than one that moved less.
+    assert against((1.25, 0.7), (1.2, 0.6)) == dict.fromkeys(best, False)
+    # What nobody would notice is equal.
+    assert against((1.2, 0.2), (1.195, 0.195)) == best
+
+
+# --- which one suits ----------------------------------------------------------------------------------------------------------
+
+
+def best_of(*runs: Ran) -> list[str]:
+    return [one.contender for one in recommended(compared(runs), runs).ranking]
+
+
+def test_the_lowest_load_suits_best_then_the_least_moved_then_the_most_available():
+    a = {"max_over_mean": 1.20, "moved_share": 0.1}
+    assert best_of(ran("a", **a), ran("b", max_over_mean=1.02, moved_share=0.5)) == ["b", "a"]
+    assert best_of(ran("a", max_over_mean=1.02, moved_share=0.5), ran("b", max_over_mean=1.03, moved_share=0.1)) == [
+        "b",
+        "a",
+    ]
+    alike = {"max_over_mean": 1.02, "moved_share": 0.5}
+    assert best_of(
+        ran("a", unavailable_bundle_s=3, **alike), ran("b", unavailable_bundle_s=1, **alike)
+    ) == ["b", "a"]  # fmt: skip
+
+
+def test_a_bound_of_ones_own_is_no_merit():
+    """Who splits nothing has a large bound, and reaches it: its largest load is the higher all the same."""
+    whole = ran("whole", max_over_bound=1.0, max_over_mean=2.0, bound_over_mean=2.0)
+    split = ran("split", max_over_bound=1.1, max_over_mean=1.1, bound_over_mean=1.0)
+    assert best_of(whole, split) == ["split", "whole"]
+
+
+def test_whoever_fails_comes_last():
+    runs = [
+        failed("none", 1),
+        ran("a", 1, max_over_mean=1.0),
+        failed("a", 2),
+        ran("b", 1, max_over_mean=3.0),
+        ran("b", 2),
+    ]
+    assert best_of(*runs) == ["b", "a", "none"]
+
+
+def test_a_recommendation_says_settings_commands_and_how_sure_it_is():
+    mine = contender("mine", overrides={"shedding.transfer.hit_threshold": 2, "parts.filters.max_topics": 5})
+    runs = [ran(seed=seed, who=mine, max_over_mean=1.1 + seed / 100) for seed in range(1, 7)]
+    runs += [ran("transfer@upstream", seed, max_over_mean=1.5) for seed in range(1, 7)]
+    found = recommended(compared(runs), runs)
+    assert found.contender == "mine"
+    assert found.settings["shedding.transfer.hit_threshold"] == 2
+    assert "statechannel policy set setting shedding.transfer.hit_threshold 2" in found.commands
+    assert "statechannel policy set setting filters.max_topics 5" in found.commands
+    assert "statechannel policy set manager extensible" in found.commands
+    assert found.against_next["max_over_mean"].certainty is Certainty.SURE
+    said = " ".join(found.said)
+    assert "mine is lower on 6 of 6 seeds: sure (sign test, p = 0.031)" in said
+    assert "1.14 (worst seed 1.16) x the mean" in said.replace("1.135", "1.14")
+
+
+def test_one_seed_is_said_to_be_one():
+    runs = field_of((1,))
+    assert any("one seed says nothing of chance" in line for line in recommended(compared(runs), runs).said)
+
+
+def test_when_all_fail_nothing_is_recommended():
+    runs = [failed("a"), failed("b")]
+    found = recommended(compared(runs), runs)
+    assert (found.contender, found.commands) == (None, [])
+    assert "every run failed" in found.said[0]
+
+
+# --- tables -------------------------------------------------------------------------------------------------------------------
+
+
+def test_tables_have_a_cell_for_every_header_and_markdown_a_line_for_every_row():
+    place = source("a|b", steady=True)
+    runs = [*field_of(range(1, 7), place), failed("avg", of=place), ran("odd", of=place, remarks=["it failed\nonce"])]
+    found = compared(runs)
+    part: ScenarioPart = found.scenarios[0]
+    grids = [
+        scenario_grid(part, found.against),
+        aims_grid(found, "ours"),
+        aims_grid(found, "ours", missed_only=True),
+        overall_grid(found, "seen"),
+        outcome_grid(outcome(runs[0].run)),
+        ranking_grid(recommended(found, runs)),
+    ]
+    for grid in grids:
+        assert all(len(line) == len(grid.headers) for line in grid.rows), grid.title
+    assert len(grids[1].rows) == 6
+    assert grids[2].rows == ()
+    text = markdown(grids)
+    assert text.count("\n| ") == sum(len(grid.rows) + 2 for grid in grids)
+    assert "a\\|b" in text
+    assert "1.30 (1.31)\\*\\*" in text
+    assert "avg, seed 1, failed: ValueError: no" in text
+    assert "it failed once" in text
+
+
+def test_a_line_a_scenario_beside_the_best_of_upstream():
+    runs = [
+        *field_of(range(1, 7), source("a")),
+        *field_of((1,), source("b", held_out=True)),
+        failed("ours", of=source("c")),
+    ]
+    assert rivals_grid(compared(runs)).rows == (
+        ("a", "1.01", "1.04 (1.05)", "20.0 %", "0", "5 of 5", "threshold@upstream", "1.20 (1.21)**", "60.0 %**", "0"),
+        ("b (held out)", "1.01", "1.04", "20.0 %", "0", "5 of 5", "threshold@upstream", "1.20", "60.0 %", "0"),
+        ("c", "-", "-", "-", "-", "-", "-", "-", "-", "-"),
+    )
+
+
+def test_many_failures_of_one_kind_are_one_line():
+    runs = [failed("avg", seed) for seed in range(1, 9)] + [failed("avg", 9, "KeyError: x")]
+    found = compared(runs)
+    notes = scenario_grid(found.scenarios[0], "avg").notes[1:]
+    assert notes == (
+        "avg, seeds 1, 2, 3, 4, 5, 6 and 2 more, failed: ValueError: no",
+        "avg, seed 9, failed: KeyError: x",
+    )
+    assert ranking_grid(recommended(found, runs)).rows == (
+        ("1", "avg", "-", "-", "-", "-", "failed on 9 seeds; about avg"),
+    )
+
+
+def test_never_settled_reads_as_never():
+    found = compared([ran(rounds_to_settle=None)])
+    assert "never" in scenario_grid(found.scenarios[0], "ours").rows[0]
+
+
+def test_the_missed_aims_alone():
+    found = compared([ran(returns=3), ran("a@upstream", max_over_mean=1.01, moved_share=0.0)])
+    assert [line[1] for line in aims_grid(found, "ours", missed_only=True).rows] == [
+        "returns", "spread", "spread-at-moved", "moved-at-spread"
+    ]  # fmt: skip
+
+
+# --- the page -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "model", "more"),
+    [
+        ("`simulate run`", Outcome, {"digest"}),
+        ("`simulate compare`", Comparison, {"recommendation"}),
+        ("`simulate compare`: one of `scenarios`", ScenarioPart, set()),
+        ("`simulate compare`: one of `rows`", Row, set()),
+        ("`simulate compare`: `recommendation`", Recommendation, set()),
+    ],
+)
+def test_the_page_of_commands_has_every_key(row, model, more):
+    line = next(one for one in PAGE.read_text().splitlines() if one.startswith(f"| {row} |"))
+    keys = re.sub(r"\([^)]*\)", "", line.split("|")[2])
+    assert {one.strip() for one in keys.split(",")} == set(model.model_fields) | more

@@ -1,0 +1,267 @@
+"""Traces of load histories: what the brokers reported comes out again, step by step."""
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loaddata.broker_load import BrokerLoad
+from loaddata.bundle_load import BundleStats
+from loaddata.report_record import (
+    BrokerLoadReport,
+    Header,
+    Kind,
+    TopBundlesReport,
+    encode_broker_load,
+    encode_top_bundles,
+)
+from loaddata.top_bundles import TopBundle
+from loaddata.usage import ResourceUsage
+from shedders.simulate.contenders import contender
+from shedders.simulate.from_history import from_history
+from shedders.simulate.history import HistoryError, LoadRecord, history_lines, read_history
+from shedders.simulate.recorded import load, save
+from shedders.simulate.trace import Event
+from shedders.simulate.world import simulate
+from tests.unit.simulate.test_workload import equal
+
+LOW, HIGH = "t/a/0x00000000_0x80000000", "t/a/0x80000000_0xffffffff"
+START_MS = 1_750_000_000_000
+
+
+def told(at_s, broker, amount, cpu=112.0, bundles=3):
+    """A report of a broker of 4 cores; 12 % of a core are idle."""
+    usage = BrokerLoad(
+        cpu=ResourceUsage(cpu, 400.0),
+        bandwidth_in=ResourceUsage(1.0, 1e6),
+        bandwidth_out=ResourceUsage(1.0, 1e6),
+        msg_rate_in=amount,
+        msg_rate_out=2 * amount,
+        msg_throughput_in=100 * amount,
+        msg_throughput_out=200 * amount,
+        bundles=bundles,
+    )
+    value = encode_broker_load(BrokerLoadReport(Header(broker, "i-1", 1, START_MS), usage))
+    return LoadRecord(START_MS + int(at_s * 1e3), broker.encode(), value, Kind.BROKER_LOAD)
+
+
+def top(at_s, broker, **amounts):
+    names = {"low": LOW, "high": HIGH, "left": "t/a/0x00000000_0x40000000", "right": "t/a/0x40000000_0x80000000"}
+    some = [
+        TopBundle(names[name], BundleStats(one, 2 * one, 100 * one, 200 * one, producers=8, consumers=8))
+        for name, one in amounts.items()
+    ]
+    value = encode_top_bundles(TopBundlesReport(Header(broker, "i-1", 1, START_MS), some))
+    return LoadRecord(START_MS + int(at_s * 1e3), broker.encode(), value, Kind.TOP_BUNDLES)
+
+
+def gone(at_s, broker, kind=Kind.BROKER_LOAD):
+    return LoadRecord(START_MS + int(at_s * 1e3), broker.encode(), None, kind)
+
+
+def halves(trace, step, channel="msg_rate_in"):
+    """Demand of the lower half of t/a, of its upper half, and of what nobody names."""
+    demand = getattr(trace.demand(step), channel)
+    named, lower = trace.units.namespace == 0, trace.units.position < 0x80000000
+    return [float(demand[some].sum()) for some in (named & lower, named & ~lower, ~named)]
+
+
+BASIC = [
+    told(0, "b1", 40.0),
+    top(0, "b1", low=20.0, high=10.0),
+    told(0, "b2", 5.0),
+    told(600, "b1", 60.0),
+    top(700, "b1", low=30.0),
+    told(3600, "b2", 5.0),
+]
+
+
+def test_figures_by_hand():
+    trace = from_history(BASIC, step_s=60)
+    assert (trace.steps, trace.step_s) == (60, 60)
+    assert [(one.name, one.cores, one.idle_percent) for one in trace.machines] == [("b1", 4, 3), ("b2", 4, 3)]
+    assert trace.namespaces[0].owners == ("b1", "b1")
+    assert [(one.name, one.bundles, set(one.owners)) for one in trace.namespaces[1:]] == [
+        ("unseen/1", 1, {"b1"}),
+        ("unseen/2", 3, {"b2"}),
+    ]
+    # b1 has 40, of which 30 are named; b2's 5 are not.
+    assert halves(trace, 0) == pytest.approx([20, 10, 15])
+    assert halves(trace, 0, "msg_throughput_out") == pytest.approx([4_000, 2_000, 3_000])
+    # 100 points of CPU are busy on each: half and a quarter of b1's.
+    assert halves(trace, 0, "cpu") == pytest.approx([50, 25, 25 + 100])
+    assert halves(trace, 9) == pytest.approx([20, 10, 15])
+    assert halves(trace, 10) == pytest.approx([20, 10, 35])
+    # At 700 s, within step 11; from step 12 on. What is not told any more stays as it was.
+    assert halves(trace, 11) == pytest.approx([20, 10, 35])
+    assert halves(trace, 12) == pytest.approx([30, 10, 25])
+    assert halves(trace, 59) == pytest.approx([30, 10, 25])
+    assert trace.units.sessions[trace.units.namespace == 0].sum() == 32
+
+
+def test_records_may_come_in_any_order():
+    assert equal(from_history(BASIC[::-1], step_s=60).demand(20), from_history(BASIC, step_s=60).demand(20))
+
+
+def test_a_bundle_that_moved_counts_at_its_new_broker():
+    records = [
+        told(0, "b1", 40.0),
+        top(0, "b1", low=30.0),
+        told(0, "b2", 5.0),
+        told(600, "b1", 10.0),
+        told(600, "b2", 35.0),
+        top(600, "b2", low=30.0),
+        told(3600, "b1", 10.0),
+    ]
+    trace = from_history(records, step_s=60)
+    assert halves(trace, 5) == pytest.approx([30, 0, 15])
+    assert halves(trace, 15) == pytest.approx([30, 0, 15])
+
+
+def test_a_split_ends_the_parent():
+    records = [
+        told(0, "b1", 40.0),
+        top(0, "b1", low=30.0),
+        top(900, "b1", left=18.0, right=11.0),
+        told(3600, "b1", 40.0),
+    ]
+    trace = from_history(records, step_s=60)
+    assert trace.namespaces[0].bundles == 2
+    assert halves(trace, 14) == pytest.approx([30, 0, 10])
+    assert halves(trace, 15) == pytest.approx([29, 0, 11])
+    first = trace.units.position < 0x40000000
+    assert trace.demand(15).msg_rate_in[first & (trace.units.namespace == 0)].sum() == pytest.approx(18)
+
+
+def test_brokers_come_and_go():
+    records = [
+        told(0, "b1", 40.0),
+        told(1800, "b2", 5.0),
+        gone(2400, "b2"),
+        gone(2500, "b2"),
+        gone(2600, "b1", Kind.TOP_BUNDLES),
+        told(3000, "b2", 6.0),
+        told(3300, "b3", 1.0),
+        gone(6900, "b3"),
+        told(7200, "b1", 40.0),
+    ]
+    trace = from_history(records, step_s=60)
+    assert trace.events == [
+        Event(1800, "join", "b2"),
+        Event(2400, "leave", "b2"),
+        Event(3000, "join", "b2"),
+        Event(3300, "join", "b3"),
+        Event(3300, "lost", "b3"),
+    ]
+    assert [sum(halves(trace, step)) for step in (0, 30, 41, 50)] == pytest.approx([40, 45, 40, 46])
+    assert trace.namespaces[2].owners == (None, None, None)
+    assert trace.disturbances == [0, 3300]
+    assert trace.judged == [(900, 1800), (4200, 7200)]
+
+
+def test_what_a_lost_broker_had_is_not_counted_twice():
+    records = [
+        told(0, "b1", 40.0),
+        told(0, "b2", 30.0),
+        top(0, "b2", low=30.0),
+        gone(600, "b2"),
+        told(600, "b1", 70.0),
+        told(3600, "b1", 70.0),
+    ]
+    trace = from_history(records, step_s=60)
+    assert halves(trace, 5) == pytest.approx([30, 0, 40])
+    assert halves(trace, 15) == pytest.approx([30, 0, 40])
+
+
+amounts = st.lists(st.floats(1, 1e6), min_size=4, max_size=4)
+
+
+@given(first=amounts, second=amounts, share=st.floats(0, 1))
+@settings(max_examples=30, deadline=None)
+def test_together_it_is_what_the_brokers_reported(first, second, share):
+    records = []
+    for place, some in ((0, first), (1200, second)):
+        for number, amount in enumerate(some):
+            records.append(told(place, f"b{number}", amount))
+        records.append(top(place, "b0", low=some[0] * share, high=some[0] * (1 - share) / 2))
+    records.append(told(2400, "b0", second[0]))
+    trace = from_history(records, step_s=60)
+    for step, some in ((3, first), (30, second)):
+        assert sum(halves(trace, step)) == pytest.approx(sum(some))
+        assert sum(halves(trace, step, "cpu")) == pytest.approx(100 * 4)
+
+
+def test_it_can_be_saved_and_run(tmp_path):
+    trace = from_history(BASIC, name="mine")
+    save(trace, tmp_path / "a.npz")
+    found = load(tmp_path / "a.npz")
+    assert (found.name, found.remarks) == ("mine", trace.remarks)
+    assert all(equal(found.demand(step), trace.demand(step)) for step in range(0, trace.steps, 7))
+    outcome = simulate(found, contender("extensible/transfer+least-resource-usage@recommended"))
+    assert outcome.steps == 180
+
+
+def test_junk_is_left_out_and_told():
+    junk = LoadRecord(START_MS, b"b1", b"{}", Kind.TOP_BUNDLES)
+    trace = from_history([*BASIC, *[junk] * 12], step_s=60)
+    assert trace.remarks[0] == "a top-bundles of b'b1' was left out: format is not 1"
+    assert "... and 2 more records" in trace.remarks
+
+
+def test_nothing_to_make_a_trace_of():
+    with pytest.raises(HistoryError, match="no load report of a broker stands in it"):
+        from_history([])
+    with pytest.raises(HistoryError, match="format is not 1"):
+        from_history([LoadRecord(START_MS, b"b1", b"{}", Kind.BROKER_LOAD)])
+    with pytest.raises(HistoryError, match="are too many"):
+        from_history([told(0, "b1", 1.0), told(1e8, "b1", 1.0)])
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_says_the_same(tmp_path):
+    path = tmp_path / "h.ndjson"
+    records = [*BASIC, gone(3601, "b2"), gone(3602, "b2", Kind.TOP_BUNDLES)]
+    path.write_bytes(b"\n".join(history_lines(records)))
+    assert list(read_history(path)) == records
+    assert list(history_lines([LoadRecord(1, b"b1", b"{", Kind.BROKER_LOAD)])) == []
+
+
+def test_a_line_as_other_tools_write_it(tmp_path):
+    path = tmp_path / "h.ndjson"
+    value = orjson.loads(BASIC[0].value)
+    path.write_text(f'{{"value": {orjson.dumps(value).decode()}, "at_ms": {START_MS}, "key": "b1"}}\n')
+    assert list(read_history(path)) == BASIC[:1]
+    assert from_history([tuple(one) for one in read_history(path)]).steps == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"x", "line 2: not JSON"),
+        (b"[]", 'line 2: an object with "at_ms", "key" and "value" is wanted'),
+        (b'{"at_ms": 1, "key": "b"}', 'line 2: an object with "at_ms", "key" and "value" is wanted'),
+        (b'{"at_ms": 1, "key": "b", "value": null, "x": 1}', "line 2: an object with"),
+        (b'{"at_ms": 1.5, "key": "b", "value": null}', "line 2: at_ms: milliseconds since 1970 are wanted"),
+        (b'{"at_ms": -1, "key": "b", "value": null}', "line 2: at_ms"),
+        (b'{"at_ms": 1, "key": 2, "value": null}', "line 2: key: the broker is wanted, as text"),
+        (b'{"at_ms": 1, "key": "b", "value": 3}', "line 2: value: an object or null is wanted"),
+        (b'{"at_ms": 1, "key": "b", "value": {"kind": "x"}}', "line 2: kind: broker-load or top-bundles is wanted"),
+        (b'{"at_ms": 1, "key": "b", "value": null, "kind": []}', "line 2: kind"),
+        (b" " * 1_800_001, "line 2 has more than 1,800,000 bytes"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, line, said):
+    path = tmp_path / "h.ndjson"
+    path.write_bytes(next(history_lines(BASIC[:1])) + line + b"\n")
+    with pytest.raises(HistoryError) as caught:
+        list(read_history(path))
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 7
+    assert caught.value.hint
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(HistoryError, match="cannot be read: No such file"):
+        list(read_history(tmp_path / "none"))

@@ -1,0 +1,107 @@
+"""Measures, by hand."""
+
+import numpy as np
+import pytest
+
+from shedders.simulate.measures import Capacity, Meter
+from shedders.simulate.trace import Machine, Namespace
+from tests.support.plain_trace import PlainTrace
+
+MACHINES = [
+    Machine("b0", cores=2, bandwidth_in_kbit=8e3, bandwidth_out_kbit=8e3, idle_percent=10),
+    Machine("b1", cores=4, bandwidth_in_kbit=16e3, bandwidth_out_kbit=16e3, idle_percent=10),
+]
+ALIVE = np.array([0, 1])
+
+
+def _demand(cpu: list[float], size: list[float]) -> np.ndarray:
+    rows = np.zeros((6, len(cpu)))
+    rows[2], rows[3], rows[4] = size, size, cpu
+    return rows
+
+
+def test_a_load_is_the_fullest_resource_of_the_real_machine() -> None:
+    capacity = Capacity(MACHINES)
+    use = _demand([100.0, 100.0], [2e5, 1.6e6])
+    # b0: CPU (20 + 100) / 200, network 0.2 of 1 MB/s; b1: CPU (40 + 100) / 400, network 1.6 of 2 MB/s.
+    assert capacity.loads(use) == pytest.approx([0.6, 0.8])
+    capacity.factor[1] = 0.5
+    assert capacity.loads(use) == pytest.approx([0.6, 1.6])
+
+
+def test_the_bound_is_the_whole_or_the_largest_bundle() -> None:
+    capacity = Capacity(MACHINES)
+    # CPU: 60 idle + 240 wanted, of 600; network: 0.3 of 3 MB/s.
+    assert capacity.bound(_demand([120.0, 120.0], [1.5e5, 1.5e5]), ALIVE) == pytest.approx(0.5)
+    # One bundle of 1.4 MB/s: on b1 it takes 0.7, on b0 1.4.
+    assert capacity.bound(_demand([0.0, 0.0], [1.4e6, 1e5]), ALIVE) == pytest.approx(0.7)
+    assert capacity.bound(_demand([0.0, 0.0], [1.4e6, 1e5]), np.array([0])) == pytest.approx(1.5)
+
+
+def _meter(steps: int, **more: object) -> Meter:
+    trace = PlainTrace(MACHINES, [Namespace("t/n", 1)], [[1.0]], steps=steps, step_s=60.0, **more)  # type: ignore[arg-type]
+    return Meter(trace, ["b0", "b1"])
+
+
+def _step(meter: Meter, first: float, second: float, bound: float = 0.5) -> None:
+    meter.step(np.array([first, second]), ALIVE, bound, 100.0, 5.0, 1.0, 0)
+
+
+def test_balance_is_judged_in_its_spans_and_all_else_everywhere() -> None:
+    meter = _meter(4, judged=[(60.0, 180.0)])
+    for first, second in ((0.9, 0.1), (0.6, 0.4), (0.5, 0.5), (0.9, 0.1)):
+        _step(meter, first, second)
+    found = meter.measures()
+    assert found.max_over_mean == pytest.approx(1.1)
+    assert found.max_over_bound == pytest.approx(1.1)
+    assert found.std == pytest.approx(0.05)
+    assert found.overloaded_broker_s == 120.0
+    assert found.refused_share == pytest.approx(0.05)
+    assert found.unavailable_share == pytest.approx(0.01)
+
+
+def test_a_return_is_a_move_to_where_it_was_within_half_an_hour() -> None:
+    meter = _meter(90)
+    for at_s, source, destination in ((0, "b0", "b1"), (600, "b1", "b0"), (5_000, "b0", "b1"), (5_100, "b1", "b2")):
+        meter.moved(float(at_s), "x", source, destination, 0.1, "")
+    assert meter.returns == 1, "at 5,000 s it had left b1 for 4,400 s"
+    meter.split("x", ["y"])
+    meter.moved(5_200.0, "y", "b2", "b1", 0.1, "")
+    assert meter.returns == 2, "a child was where its parent was"
+
+
+def test_settled_is_five_good_minutes() -> None:
+    meter = _meter(20, disturbances=[0.0, 600.0])
+    for step in range(20):
+        good = 3 <= step < 10 or step >= 12
+        _step(meter, 0.54 if good else 0.7, 0.4)
+    meter.rounds_s += [60.0, 120.0, 240.0, 660.0]
+    found = meter.measures()
+    assert found.settle_s == 180.0
+    assert found.rounds_to_settle == 2
+    never = _meter(20)
+    for step in range(20):
+        _step(never, 0.7 if step % 5 == 0 else 0.5, 0.5)
+    assert never.measures().settle_s is None
+
+
+def test_long_runs_keep_the_worst_of_each_stretch() -> None:
+    meter = _meter(1_440)
+    for step in range(1_440):
+        _step(meter, 0.9 if step == 701 else 0.5, 0.5)
+    series = meter.series()
+    assert len(series.at_s) == 720
+    assert 701 * 60.0 in series.at_s
+    assert series.loads["b0"][350] == 0.9
+
+
+@pytest.mark.parametrize(("alive", "loads"), [([], [0.5, 0.5]), ([0, 1], [0.0, 0.0])])
+def test_where_nothing_can_be_balanced_nothing_is_judged(alive: list[int], loads: list[float]) -> None:
+    """Nobody there, or no load at all: as even as can be, and a number."""
+    meter = _meter(2, judged=[(0.0, 120.0)])
+    _step(meter, 0.75, 0.25)
+    meter.step(np.array(loads), np.array(alive, dtype=np.int64), 0.0, 0.0, 0.0, 0.0, 0)
+    found = meter.measures()
+    assert found.max_over_mean == pytest.approx((1.5 + 1.0) / 2)
+    assert found.max_over_bound == pytest.approx((1.5 + 1.0) / 2)
+    assert found.bound_over_mean == pytest.approx(1.0)

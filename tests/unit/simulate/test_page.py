@@ -1,0 +1,172 @@
+"""The page of the contest: one document, nothing from elsewhere, all runs in it, small enough."""
+
+import html
+import html.parser
+import re
+
+import pytest
+
+from shedders.simulate.comparison import compared
+from shedders.simulate.outcome import Outcome
+from shedders.simulate.page import page
+from shedders.simulate.recommendation import recommended
+from shedders.simulate.runs import Ran, Run, Source
+from tests.support.browsers import browser_or_skip, running_browser, shown
+from tests.support.contest_runs import contender, failed, field_of, ran, source
+
+FETCHING = {"src", "srcset", "href", "xlink:href", "data", "poster", "action", "formaction", "background", "ping"}
+VOID = {"meta", "link", "input", "br", "img", "hr"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Elements, what they refer to, and names."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.references: list[str] = []
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.references += [value or "" for name, value in attributes if name in FETCHING]
+        self.ids += [value or "" for name, value in attributes if name == "id"]
+        if tag not in VOID:
+            self.opened.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.opened.pop()
+
+    def handle_endtag(self, tag):
+        if not self.opened or self.opened.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def outcomes(runs: list[Ran], seed: int = 1) -> list[Outcome]:
+    return [one.outcome for one in runs if one.outcome is not None and one.run.seed == seed]
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[str, Reader]:
+    runs = [*field_of(of=source("calm")), *field_of(of=source("far", held_out=True)), failed("avg", of=source("far"))]
+    runs.append(ran("<script>alert(1)</script>", of=source("calm"), remarks=["</script><b>"]))
+    found = compared(runs)
+    text = page(found, outcomes(runs), recommendation=recommended(found, runs), command="statechannel simulate compare")
+    return text, Reader(text)
+
+
+def test_it_refers_to_nothing_but_itself(made):
+    text, reader = made
+    assert all(one.startswith("#") or one == "data:," for one in reader.references)
+    assert len(reader.references) > 100
+    assert re.findall(r"(?:https?:|ftp:|//[a-z])[^\s\"'<>]*", text) == []
+    assert "@import" not in text
+    assert set(re.findall(r"url\(([^)]?)", text)) == {"#"}
+    assert "default-src 'none'" in html.unescape(text)
+
+
+def test_it_is_well_formed_and_every_name_in_it_is_there_once(made):
+    text, reader = made
+    assert reader.wrong == []
+    assert reader.opened == []
+    assert len(set(reader.ids)) == len(reader.ids)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
+    assert len(used) > 5
+    assert used <= set(reader.ids)
+
+
+def test_all_that_was_found_out_is_in_it(made):
+    text, reader = made
+    words = " ".join(reader.words)
+    for one in (
+        "transfer@upstream",
+        "threshold@upstream",
+        "calm",
+        "far",
+        "held out",
+        "avg, seed 1, failed: ValueError: no",
+    ):
+        assert one in words
+    assert "ours suits best" in words
+    assert "statechannel policy set manager extensible" in words
+    assert reader.tags.count("svg") == 3
+    assert "aims of ours" in words
+    assert "style" in text
+
+
+def test_names_are_no_markup(made):
+    text, reader = made
+    assert "alert(1)</script>" not in text
+    assert reader.tags.count("script") == 1
+    assert "</script><b>" in " ".join(reader.words)
+
+
+def test_in_a_browser_it_asks_for_nothing_and_shows_only_what_is_looked_for(made, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(made[0], encoding="utf-8")
+    browser_or_skip()
+    with running_browser() as browser, shown(browser) as seen:
+        seen.open(path)
+        assert seen.requests == []
+        sections = seen.page.locator("section.scenario")
+        assert [one.is_visible() for one in sections.all()] == [True, True]
+        seen.page.fill("#find", "FAR")
+        assert [one.is_visible() for one in sections.all()] == [False, True]
+        assert seen.texts("#found") == ["1 of 2 scenarios"]
+        seen.page.fill("#find", "threshold@")
+        rows = seen.page.locator("section.scenario tbody tr")
+        assert {one.text_content().split("@")[0] for one in rows.all() if one.is_visible()} == {"threshold"}
+        assert [one.is_visible() for one in sections.all()] == [True, True]
+        seen.page.fill("#find", "")
+        assert all(one.is_visible() for one in rows.all())
+        assert seen.errors == []
+
+
+def test_the_same_runs_make_the_same_page():
+    runs = field_of((1,))
+    assert page(compared(runs), outcomes(runs)) == page(compared(runs), outcomes(runs))
+
+
+def test_a_scenario_without_any_outcome_has_a_page_too():
+    runs = [failed("a"), failed("b")]
+    reader = Reader(page(compared(runs), []))
+    assert "No run of this seed" in " ".join(reader.words)
+
+
+def test_twenty_scenarios_of_twelve_contenders_can_be_opened():
+    """As large as if all were made: plots grow by line and point, so a few stand for all."""
+    names = ["ours", *(f"modular/threshold-{number}+least-long-term-rate@upstream" for number in range(11))]
+    first = ran("ours", 1, brokers=10, points=720)
+    every = [_as(first, name, source(f"s{place}")) for place in range(20) for name in names]
+    found = compared(every)
+
+    def size(scenarios: int) -> int:
+        """Of a page that draws so many; all are counted when points are chosen."""
+        drawn = outcomes(every[: 12 * scenarios])
+        return len(page(found, drawn + [_only_counted(one) for one in outcomes(every[12 * scenarios :])]).encode())
+
+    least = size(1)
+    per_scenario = size(2) - least
+    assert 100_000 < per_scenario < 400_000
+    assert least + 19 * per_scenario < 8_000_000
+
+
+def _as(one: Ran, name: str, of: Source) -> Ran:
+    """The same outcome as somebody else's."""
+    outcome = one.outcome.model_copy(update={"scenario": of.name, "contender": name})
+    return Ran(Run(of, 1, contender(name)), outcome, digest=one.digest)
+
+
+def _only_counted(one: Outcome) -> Outcome:
+    names = {f"b{number:03}": [] for number in range(10)}
+    return one.model_copy(update={"series": one.series.model_copy(update={"loads": names, "at_s": []})})

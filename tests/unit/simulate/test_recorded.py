@@ -1,0 +1,214 @@
+"""Traces as files: the same bit for bit, and what is said of a file that is none."""
+
+import io
+import zipfile
+
+import numpy as np
+import orjson
+import pytest
+
+from shedders.simulate import recorded
+from shedders.simulate.recorded import HEADER, Recorded, TraceFileError, load, save
+from shedders.simulate.scenario import load_scenario, parse_scenario
+from shedders.simulate.trace import Demand
+from shedders.simulate.workload import made
+from tests.unit.simulate.test_workload import APP, BASE, DYNAMIC, equal
+
+
+class Plain:
+    """A trace that says all six numbers of each unit by itself."""
+
+    def __init__(self, trace):
+        self._trace = trace
+        for name in ("name", "about", "seed", "step_s", "steps", "machines", "namespaces", "units", "events"):
+            setattr(self, name, getattr(trace, name))
+        self.disturbances, self.judged, self.costs = trace.disturbances, trace.judged, trace.costs
+
+    def demand(self, step):
+        found = self._trace.demand(step)
+        return Demand(*(one * (1 + number * step / 1000) for number, one in enumerate(found)))
+
+
+def lists(value):
+    return orjson.loads(orjson.dumps(value))
+
+
+@pytest.fixture(scope="module")
+def short():
+    return made(parse_scenario((BASE.replace("hours = 2", "hours = 1") + DYNAMIC).encode()), 5)
+
+
+@pytest.fixture
+def saved(short, tmp_path):
+    path = tmp_path / "short.npz"
+    save(short, path)
+    return path
+
+
+@pytest.mark.parametrize("kind", [lambda trace: trace, Plain])
+def test_what_is_loaded_is_what_was_saved(short, tmp_path, kind):
+    trace, path = kind(short), tmp_path / "a.npz"
+    save(trace, path)
+    found = load(path)
+    for name in ("name", "about", "seed", "step_s", "steps", "machines", "namespaces", "events", "judged", "costs"):
+        assert lists(getattr(found, name)) == lists(getattr(trace, name))
+    assert lists(found.disturbances) == lists(trace.disturbances)
+    assert equal(found.units, trace.units)
+    for step in (0, trace.steps - 1, 7, 7, 3):
+        assert equal(found.demand(step), trace.demand(step))
+    with pytest.raises(IndexError):
+        found.demand(trace.steps)
+
+
+def test_what_is_saved_again_is_the_same_file(saved, tmp_path):
+    again = tmp_path / "again.npz"
+    save(load(saved), again)
+    once_more = tmp_path / "more.npz"
+    save(load(again), once_more)
+    assert again.read_bytes() == once_more.read_bytes()
+    assert equal(load(again).demand(9), load(saved).demand(9))
+
+
+def test_numpy_reads_it_without_pickled_objects(saved):
+    with np.load(saved, allow_pickle=False) as file:
+        assert {"units/position", "base", "steps/00000"} <= set(file.files)
+
+
+def test_events_and_later_namespaces_are_kept(tmp_path):
+    for name in ("lookup-storm", "rolling-restart", "held-out/blind-growth"):
+        trace = made(load_scenario(name), 1)
+        trace.steps = 3
+        save(trace, tmp_path / "a.npz")
+        assert load(tmp_path / "a.npz").events == list(trace.events)
+        assert isinstance(load(tmp_path / "a.npz"), Recorded)
+
+
+def test_too_much_is_refused_before_anything_is_written(short, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded, "DEMAND_MAX_BYTES", 1_000)
+    with pytest.raises(TraceFileError, match="at most 1,000 are kept") as caught:
+        save(short, tmp_path / "a.npz")
+    assert "fewer hours" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_written(short, tmp_path):
+    with pytest.raises(TraceFileError, match=r"cannot be written: No such file"):
+        save(short, tmp_path / "no" / "a.npz")
+
+
+def changed(path, name, data):
+    """The file with one member replaced (None: without it)."""
+    out = path.with_name("changed.npz")
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(out, "w") as new:
+        for entry in old.namelist():
+            if entry != name:
+                new.writestr(entry, old.read(entry))
+        if data is not None:
+            new.writestr(name, data)
+    return out
+
+
+def with_header(path, **values):
+    with zipfile.ZipFile(path) as file:
+        header = orjson.loads(file.read(HEADER))
+    return changed(path, HEADER, orjson.dumps(header | values))
+
+
+def npy(array, **options):
+    buffer = io.BytesIO()
+    np.save(buffer, array, **options)
+    return buffer.getvalue()
+
+
+CREATED = [{"at_s": 1, "what": "create", "namespace": "sim/app-1"}]
+
+
+def read_whole(path):
+    found = load(path)
+    for step in range(found.steps):
+        found.demand(step)
+
+
+def refused(path):
+    with pytest.raises(TraceFileError) as caught:
+        read_whole(path)
+    assert caught.value.exit_code == 7
+    assert caught.value.hint
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"kind": "x"}, "kind: 'statechannel-trace' is wanted, found 'x'"),
+        ({"format": 2}, "format: 1 is wanted, found 2"),
+        ({"extra": 1}, "extra is no field of the format"),
+        ({"steps": 0}, "steps: greater than or equal to 1 is wanted"),
+        ({"steps": 10**9}, "steps: less than or equal to 50000 is wanted"),
+        ({"step_s": "NaN"}, "step_s: a finite number is wanted"),
+        ({"judged": [[5, 4]]}, "judged: a span ends before it begins"),
+        ({"machines": []}, "owners: a broker that is no machine of the trace"),
+        ({"machines": [{"name": "b-2"}, {"name": "b-1"}]}, "machines: they are not sorted by name"),
+        ({"machines": [{"name": "b 1"}]}, "machines[0].name: a broker id is wanted"),
+        ({"machines": [{"name": "b-1", "cores": 0}, {"name": "b-2"}]}, "machines[0]: limits from 0.001"),
+        ({"namespaces": [{"name": "app", "bundles": 4}]}, "namespaces[0].name: tenant/namespace is wanted"),
+        ({"namespaces": [{"name": "a/b", "bundles": 0}]}, "namespaces[0].bundles: 1 to 32768 are wanted"),
+        ({"namespaces": [{"name": "a/b", "bundles": 2, "bounds": [0, 9, 7]}]}, "namespaces[0].bounds: 3 bounds"),
+        ({"namespaces": [{"name": "a/b", "bundles": 2, "owners": ["b-1"]}]}, "namespaces[0].owners: one a bundle"),
+        ({"namespaces": []}, "units/namespace.npy: numbers from 0 to -1"),
+        ({"events": [{"at_s": 1, "what": "lost", "broker": "b-9"}]}, "events[0]: a broker or namespace of the trace"),
+        ({"events": [{"at_s": 1, "what": "melts", "broker": "b-1"}]}, "events[0].what"),
+        ({"events": [{"at_s": 1, "what": "slow", "broker": "b-1", "factor": 0}]}, "events[0].factor: from 0.001"),
+        (
+            {"events": [{"at_s": 1, "what": "lossy", "broker": "b-1", "factor": 2}]},
+            "events[0].factor: a part from 0 to 1",
+        ),
+        ({"events": [{"at_s": 1, "what": "lying", "broker": "b-1", "factor": 1e300}]}, "events[0].factor: at most"),
+        ({"events": CREATED * 2}, "events[1]: sim/app-1 is created twice"),
+        ({"machines": [], "namespaces": [{"name": "a/b", "bundles": 1}]}, "machines: at least one is wanted"),
+        ({"machines": [{"name": "b-1", "cores": 1e-300}, {"name": "b-2"}]}, "machines[0]: limits from 0.001"),
+        ({"costs": {"transfer_gap_s": -1}}, "costs.transfer_gap_s: 0 to 3600 is wanted, found -1"),
+        ({"units": 3}, "units/namespace.npy: int64 (3,) is wanted, found int64 (40,)"),
+        ({"proportional": False}, "steps/00000.npy: float64 (6, 40) is wanted, found float64 (40,)"),
+    ],
+)
+def test_a_header_that_contradicts_itself(saved, values, said):
+    assert said in refused(with_header(saved, **values))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        (HEADER, None, "header.json is missing"),
+        (HEADER, b"{", "header.json"),
+        ("units/position.npy", None, "units/position.npy is missing"),
+        ("units/position.npy", npy(np.full(40, 2**32)), "units/position.npy: numbers from 0 to 4294967295"),
+        ("units/position.npy", npy(np.zeros(40)), "int64 (40,) is wanted, found float64 (40,)"),
+        ("steps/00009.npy", None, "steps/00009.npy is missing"),
+        ("steps/00009.npy", b"x", "steps/00009.npy: it is no array as numpy writes them"),
+        ("steps/00009.npy", npy(np.full(40, np.nan)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
+        ("steps/00009.npy", npy(np.full(40, 1e300)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
+        ("steps/00009.npy", npy(np.full(40, -1.0)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
+        ("steps/00009.npy", npy(np.array([{}] * 40, dtype=object), allow_pickle=True), "found object (40,)"),
+        ("steps/00009.npy", npy(np.ones(40))[:-8], "steps/00009.npy: float64 (40,) is wanted"),
+        ("steps/00009.npy", b"x" * 9_000, "9,000 bytes, at most 4,416 are wanted"),
+    ],
+)
+def test_a_part_that_is_missing_or_wrong(saved, name, data, said):
+    assert said in refused(changed(saved, name, data))
+
+
+def test_files_that_are_no_trace(tmp_path):
+    other = tmp_path / "a.toml"
+    other.write_text(BASE + APP)
+    assert "it is no trace file: no zip" in refused(other)
+    assert "it cannot be read: No such file" in refused(tmp_path / "none.npz")
+
+
+def test_a_damaged_file(saved):
+    raw = bytearray(saved.read_bytes())
+    with zipfile.ZipFile(saved) as file:
+        start = file.getinfo("steps/00005.npy").header_offset
+    raw[start + 60 : start + 200] = bytes(140)
+    saved.write_bytes(raw)
+    assert "steps/00005.npy: it is damaged" in refused(saved)

@@ -1,0 +1,209 @@
+"""Scenario files: what is read, what is refused, and how the refusal reads."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shedders.simulate import scenario as module
+from shedders.simulate.scenario import HELD_OUT, ScenarioError, load_scenario, parse_scenario, scenarios
+from shedders.simulate.workload import made
+
+TINY = """
+name = "tiny"
+about = "Two brokers."
+source = "this test"
+hours = 1
+
+[[fleet]]
+group = "b"
+count = 2
+
+[[namespaces]]
+group = "app"
+count = 2
+bundles = 4
+topics = 10
+"""
+EVERY_NAME = [*scenarios(), *scenarios(held_out=True)]
+
+
+def broken(extra="", **replaced):
+    text = TINY
+    for old, new in replaced.items():
+        text = re.sub(rf"^{old} = .*$", new, text, count=1, flags=re.MULTILINE)
+    with pytest.raises(ScenarioError) as caught:
+        made(parse_scenario((text + extra).encode(), "my.toml"), 1)
+    assert caught.value.exit_code == 7
+    assert caught.value.hint
+    assert str(caught.value).startswith(("my.toml", "tiny"))
+    return caught.value.problems
+
+
+def test_defaults_are_what_the_page_says():
+    found = parse_scenario(TINY.encode())
+    assert (found.step_s, found.utilisation, found.seeds) == (20.0, 0.5, [1, 2, 3, 4, 5])
+    assert found.fleet[0].cores == 8
+    assert found.kinds[0].name == "mixed"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "extra", "problem"),
+    [
+        ({"hours": "hour = 1"}, "", "hours is missing"),
+        ({"hours": "hour = 1"}, "", "hour is no field of the format; did you mean hours?"),
+        ({"hours": 'hours = "1"'}, "", "hours: a valid number is wanted, found '1'"),
+        ({"hours": "hours = nan"}, "", "hours: a finite number is wanted, found nan"),
+        ({"hours": "hours = 0.001"}, "", "hours: shorter than one step of 20 s"),
+        ({"count": "count = 0"}, "", "fleet[0].count: greater than or equal to 1 is wanted, found 0"),
+        ({"count": "cores = 2"}, "", "fleet[0].count is missing"),
+        ({"bundles": "bundle = 3"}, "", "namespaces[0].bundle is no field of the format; did you mean bundles?"),
+        (
+            {"topics": "topics = 1_000_000"},
+            '[[namespaces]]\ngroup = "x"\nbundles = 1\ntopics = 1\n',
+            "it has 2,000,001 topics, at most 2,000,000 are simulated: lower count or topics",
+        ),
+        ({}, '[[fleet]]\ngroup = "b"\ncount = 1\n', "fleet[1]: b is fleet[0], too"),
+        ({}, 'kinds = ["chat"]\n', "namespaces[0].kinds: there is no chat, only mixed"),
+        ({}, 'owners_in = ["a"]\n', "namespaces[0].owners_in: there is no a, only b"),
+        ({}, "parts = [1, 2]\n", 'namespaces[0].parts: needed by, and only by, owners = "parts"'),
+        ({}, "created_at_min = 5\n", 'namespaces[0].owners: "placed" is wanted, since it is created later'),
+        ({}, "topic_max = 0.001\n", "utilisation: 0.5 is out of reach, 0.0"),
+        ({"hours": "hours = 1\nutilisation = 0.02"}, "", "utilisation: 0.02 is used by idle machines already"),
+        ({"hours": "hours = 1\njudged_min = [[40, 70]]"}, "", "judged_min[0]: a span within the 60 minutes is wanted"),
+        ({"hours": "hours = 1\njudged_min = [[40]]"}, "", "judged_min[0]: list should have at least 2 items"),
+        ({"hours": "hours = 1\ndisturbances_min = [60]"}, "", "disturbances_min[0]: 60 lies behind the end, 60"),
+        ({}, "[[changes]]\ntopics = 1\n", "changes[0]: either times or machine_part is wanted"),
+        ({}, "[[changes]]\ntimes = 2\n", "changes[0]: either topics or topics_share is wanted"),
+        (
+            {},
+            '[[changes]]\ntopics = 1\ntimes = 2\ngroup = "ap"\n',
+            "changes[0].group: there is no ap; did you mean app?",
+        ),
+        (
+            {},
+            '[[changes]]\ntopics = 1\ntimes = 2\ngroup = "app"\nnamespace = 3\n',
+            "changes[0].namespace: the group has 2",
+        ),
+        ({}, "[[changes]]\ntopics = 1\ntimes = 2\nnamespace = 1\n", "changes[0].group: wanted with namespace"),
+        ({}, "[[changes]]\ntopics = 1\ntimes = 2\nat_min = 60\n", "changes[0].at_min: 60 lies behind the end, 60"),
+        (
+            {},
+            "[[changes]]\ntopics = 1\ntimes = 2\nrising_min = 9\nfor_min = 5\n",
+            "changes[0].for_min: at least rising_min, 9, is wanted",
+        ),
+        ({}, '[[spikes]]\nper_h = 1\nmachine_part = 0.1\ngroup = "x"\n', "spikes[0].group: there is no x, only app"),
+        ({}, '[[events]]\nwhat = "lost"\ngroup = "c"\nat_min = 1\n', "events[0].group: there is no c, only b"),
+        ({}, '[[events]]\nwhat = "lost"\ngroup = "b"\nnumbers = [3]\nat_min = 1\n', "events[0]: b has 2 machines"),
+        (
+            {},
+            '[[events]]\nwhat = "lost"\ngroup = "b"\nnumbers = [1]\npick = 1\nat_min = 1\n',
+            "events[0]: numbers or pick, not both",
+        ),
+        ({}, '[[events]]\nwhat = "slow"\ngroup = "b"\nat_min = 1\n', "events[0].factor: needed by, and only by, slow"),
+        (
+            {},
+            '[[events]]\nwhat = "slow"\ngroup = "b"\nat_min = 1\nfactor = 1e-300\n',
+            "events[0].factor: from 0.001 is wanted",
+        ),
+        (
+            {},
+            '[[events]]\nwhat = "lossy"\ngroup = "b"\nat_min = 1\nfactor = 2\n',
+            "events[0].factor: a part from 0 to 1",
+        ),
+        ({}, '[[events]]\nwhat = "melts"\ngroup = "b"\nat_min = 1\n', "events[0].what: 'join', 'lost', 'leave'"),
+        ({}, '[[events]]\nwhat = "lost"\ngroup = "b"\nat_min = 61\n', "events[0].at_min: 61 lies behind the end, 60"),
+        (
+            {},
+            '[[events]]\nwhat = "join"\ngroup = "b"\nat_min = 5\n',
+            "events: every machine joins later, so that nobody is there at the start",
+        ),
+        (
+            {},
+            2 * '[[events]]\nwhat = "lost"\ngroup = "b"\nnumbers = [2]\nat_min = 5\n',
+            "events: b-2 at 5 min: lost, but it is not there",
+        ),
+        (
+            {},
+            '[[events]]\nwhat = "slow"\ngroup = "b"\nnumbers = [2]\nat_min = 1\nfactor = 0.5\n'
+            '[[events]]\nwhat = "join"\ngroup = "b"\nnumbers = [2]\nat_min = 5\n',
+            "events: b-2 at 5 min: it joins, but is there already",
+        ),
+    ],
+)
+def test_what_is_refused_names_the_field_and_what_is_wanted(replaced, extra, problem):
+    problems = broken(extra, **replaced)
+    assert any(one.startswith(problem) for one in problems), problems
+
+
+def test_a_file_that_is_no_toml_or_no_text():
+    with pytest.raises(ScenarioError, match=r"my\.toml: it is not TOML: Invalid value"):
+        parse_scenario(b"name = ", "my.toml")
+    with pytest.raises(ScenarioError, match="it is not UTF-8: byte 0"):
+        parse_scenario(b"\xff", "my.toml")
+
+
+def test_one_of_ones_own_is_read_by_its_path(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(TINY)
+    assert load_scenario(str(path)).name == "tiny"
+
+
+def test_a_path_that_cannot_be_read(tmp_path):
+    with pytest.raises(ScenarioError, match="No such file"):
+        load_scenario(str(tmp_path / "none.toml"))
+    large = tmp_path / "large.toml"
+    large.write_bytes(b"#" * (module.SIZE_MAX_BYTES + 1))
+    with pytest.raises(ScenarioError, match="at most 1048576 are read"):
+        load_scenario(str(large))
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        load_scenario("a\0b.toml")
+
+
+def test_a_name_that_does_not_exist_is_answered_by_the_nearest():
+    with pytest.raises(ScenarioError, match="there is none of that name") as caught:
+        load_scenario("scale-ot")
+    assert caught.value.hint.startswith("did you mean scale-out?")
+
+
+def test_the_shipped_ones_are_found_and_called_as_their_files():
+    assert {"calm", "zipf", "scale-out", "hot-topic", "day", "huge"} <= set(scenarios())
+    assert len(scenarios(held_out=True)) >= 8
+    assert all(name.startswith(HELD_OUT) for name in scenarios(held_out=True))
+    for name in EVERY_NAME:
+        assert load_scenario(name).name == name.removeprefix(HELD_OUT)
+
+
+def test_no_held_out_one_has_seeds_of_the_others():
+    tuned = {seed for name in scenarios() for seed in load_scenario(name).seeds}
+    held_out = {seed for name in scenarios(held_out=True) for seed in load_scenario(name).seeds}
+    assert tuned.isdisjoint(held_out)
+
+
+@pytest.mark.parametrize("name", EVERY_NAME)
+def test_every_shipped_one_can_be_made_and_is_judged(name):
+    scenario = load_scenario(name)
+    trace = made(scenario, scenario.seeds[0])
+    assert trace.steps >= 20
+    assert trace.judged
+    assert all(0 <= a < b <= trace.steps * trace.step_s for a, b in trace.judged)
+    assert sorted(trace.disturbances) == list(trace.disturbances)
+    assert trace.disturbances[0] == 0
+    assert all((one >= 0).all() for one in trace.demand(trace.steps - 1))
+    names = {one.name for one in trace.machines}
+    assert {owner for one in trace.namespaces for owner in one.owners} - {None} <= names
+    assert {one.broker for one in trace.events if one.broker} <= names
+
+
+def test_a_scenario_is_the_same_after_a_round_trip_through_toml():
+    raw = tomllib.loads(TINY)
+    assert parse_scenario(TINY.encode()).model_dump(exclude_unset=True, exclude={"costs"}) == raw
+
+
+def test_the_example_of_the_page_is_one():
+    page = (Path(__file__).parents[3] / "design/scenarios.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    trace = made(parse_scenario(example.encode()), 1)
+    assert [one.name for one in trace.machines] == ["b-1", "b-2", "b-3", "b-4", "new-1"]
+    assert trace.disturbances == [0, 1_800]
