@@ -150,7 +150,9 @@ def test_a_leader_that_is_killed_in_the_middle_of_its_moves_leaves_nothing_behin
     cluster.start("b1", extra=["extensions.balancer.moves_at_once=1"])
     cluster.wait(lambda: cluster.leader() == "b1")
     cluster.start("b2", "b3")
-    bundles = cluster.create(NAMESPACE, 96, "b2")  # many, or a slow machine hears of the decision when all its moves are over
+    bundles = cluster.create(
+        NAMESPACE, 96, "b2"
+    )  # many, or a slow machine hears of the decision when all its moves are over
     topics = DecisionTopics(cluster.channel)
     with DecisionReader(ClientSettings(cluster.bootstrap), topics) as reader:
         ends_s = time.monotonic() + 240

@@ -59,9 +59,7 @@ class LogInKafka:
 
     def keep_for(self, lag_s: int) -> None:
         """The cleaner leaves records alone until they are so old, from now on."""
-        change = ConfigEntry(
-            "min.compaction.lag.ms", str(lag_s * 1_000), incremental_operation=AlterConfigOpType.SET
-        )
+        change = ConfigEntry("min.compaction.lag.ms", str(lag_s * 1_000), incremental_operation=AlterConfigOpType.SET)
         wanted = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=[change])
         self.admin.incremental_alter_configs([wanted])[wanted].result(30)
 

@@ -1,0 +1,30 @@
+"""What the planner and its execution refuse, with what to do next."""
+
+from __future__ import annotations
+
+from statechannel.errors import StateChannelError
+
+
+class PartitionsError(StateChannelError):
+    """Something about a plan of partitions cannot be done."""
+
+
+class RequestRefusedError(PartitionsError):
+    """The inputs of a plan contradict the cluster or each other; nothing was planned."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=2)
+
+
+class PlanUnusableError(PartitionsError):
+    """A plan file cannot be read, or is for another cluster or an older layout."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=7)
+
+
+class ExecutionRefusedError(PartitionsError):
+    """The cluster is not in a state in which the plan may be begun or gone on with; nothing was done."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, exit_code=3)
