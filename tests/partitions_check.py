@@ -109,7 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps(figures, indent=1))
     for text, count in refusals.most_common(SHOWN_MAX):
         print(f"refused {count} times: {text}")
-    print(f"{len(found)} plans of {given.clusters} clusters, {len(wrong)} with findings, {time.monotonic() - began_s:,.0f} s")
+    print(
+        f"{len(found)} plans of {given.clusters} clusters, {len(wrong)} with findings, {time.monotonic() - began_s:,.0f} s"
+    )
     if given.output:
         given.output.parent.mkdir(parents=True, exist_ok=True)
         body = figures | {"findings": [asdict(one) for one in wrong]}

@@ -59,7 +59,10 @@ def requests(cluster: RandomCluster) -> Iterator[PlanRequest]:
     if chance.random() < 0.3:
         names = chance.sample(SOFT, chance.randint(1, len(SOFT)))
         shares = [chance.choice((None, 0.05, 0.1, 0.3)) for _ in names]
-        goals = (GoalChoice(name="rack-awareness"), *(GoalChoice(name=n, range_share=s) for n, s in zip(names, shares, strict=True)))
+        goals = (
+            GoalChoice(name="rack-awareness"),
+            *(GoalChoice(name=n, range_share=s) for n, s in zip(names, shares, strict=True)),
+        )
         balance = replace(asked, goals=goals)
     if chance.random() < 0.2:
         balance = replace(balance, offline_brokers=cluster.leaving)

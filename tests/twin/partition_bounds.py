@@ -79,9 +79,7 @@ def bytes_for_new(
 _WITH_RANGE = (*measures.BY_TOPIC, *measures.BY_BROKER)
 
 
-def _for_goal(
-    goal: str, share: float, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest
-) -> int:
+def _for_goal(goal: str, share: float, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> int:
     counted, new = allowed_brokers(layout, request), set(request.subjects)
     found = measures.cells(goal, state_of(layout), loads, counted, completeness_min=request.completeness_min)
     groups: dict[str, dict[int, int]] = {}

@@ -69,12 +69,11 @@ def cells(
     return found
 
 
-def bounds(values: Iterable[int], share: float) -> tuple[int, int]:
-    """The range about the mean of the cells, as whole numbers."""
-    found = list(values)
-    mean = Fraction(sum(found), len(found))
+def bounds(total: int, cells_: int, share: float) -> tuple[int, int]:
+    """The range about the mean, as whole numbers; the mean itself, rounded either way, is always inside."""
+    mean = Fraction(total, cells_)
     part = Fraction(str(share))
-    return floor(mean * (1 - part)), ceil(mean * (1 + part))
+    return max(0, min(ceil(mean * (1 - part)), floor(mean))), max(floor(mean * (1 + part)), ceil(mean))
 
 
 def measured(
