@@ -230,6 +230,13 @@ class VirtualCluster:
         found: NDArray[np.int64] = np.where(leads[:, None], self.as_leader[partitions], self.as_follower[partitions])
         return found
 
+    def weight(self, partitions: Any, leads: Any, measure: int) -> NDArray[np.int64]:
+        """What replicas weigh by one measure, n; arguments as of `weights`."""
+        found: NDArray[np.int64] = np.where(
+            leads, self.as_leader[partitions, measure], self.as_follower[partitions, measure]
+        )
+        return found
+
     # --- changing --------------------------------------------------------------------------
 
     def apply(self, move: Move) -> Move:

@@ -77,14 +77,6 @@ class BrokerGoal(Goal):
         before = self.distance(values[sources], sources) + self.distance(values[to], to)
         return before - self.distance(values[sources] - weight, sources) - self.distance(values[to] + weight, to)
 
-    def gains(self, weight: Any, source: int) -> NDArray[np.int64]:
-        """As `gain` from one broker to each other: n x B."""
-        values = self.values
-        given = self.distance(values[source], source) - self.distance(values[source] - weight, source)
-        taken = self.distance(values) - self.distance(values + weight[:, None])
-        found: NDArray[np.int64] = given[:, None] + taken
-        return found
-
     def spare(self) -> NDArray[np.int64]:
         """What brokers can give without falling below their range; what is there is free to go where a broker is no cell. B."""
         return np.where(self.cells, self.values - self.low, np.where(self.scope.sources, self.values, 0))
