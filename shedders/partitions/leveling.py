@@ -16,12 +16,14 @@ from shedders.partitions.fitting import preferred
 from shedders.partitions.swapping import candidates, swap_down, swap_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from shedders.partitions.goals.broker_goal import BrokerGoal
     from shedders.partitions.search import Search
+
+    Way = Callable[[Search, BrokerGoal, int], bool]
 
 CHUNKS: Final = (8, 32, 128, 512)
 """So many candidates are looked at together: few at first, as one of the first often will do."""
@@ -53,21 +55,24 @@ def level(search: Search, goal: BrokerGoal) -> int:
 
 
 def _unload(search: Search, goal: BrokerGoal, broker: int) -> int:
-    began = search.made
-    while goal.values[broker] > goal.high[broker]:
-        if goal.by_leader and _switch_off(search, goal, broker):
-            continue
-        if not (goal.moves_data and (_move_off(search, goal, broker) or swap_down(search, goal, broker))):
-            break
-    return search.made - began
+    ways = [_switch_off] * goal.by_leader + [_move_off, swap_down] * goal.moves_data
+    return _by(ways, search, goal, broker, lambda: bool(goal.values[broker] > goal.high[broker]))
 
 
 def _fill(search: Search, goal: BrokerGoal, broker: int) -> int:
+    ways = [_switch_on] * goal.by_leader + [_move_on, swap_up] * goal.moves_data
+    return _by(ways, search, goal, broker, lambda: bool(goal.values[broker] < goal.low[broker]))
+
+
+def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyond: Callable[[], bool]) -> int:
+    """Go each way as far as it leads, in order, and all again, until none leads on or the broker is in range."""
     began = search.made
-    while goal.values[broker] < goal.low[broker]:
-        if goal.by_leader and _switch_on(search, goal, broker):
-            continue
-        if not (goal.moves_data and (_move_on(search, goal, broker) or swap_up(search, goal, broker))):
+    while beyond():
+        before = search.made
+        for way in ways:
+            while beyond() and way(search, goal, broker):
+                pass
+        if search.made == before:
             break
     return search.made - began
 
@@ -103,7 +108,7 @@ def _switch_best(search: Search, goal: BrokerGoal, partitions: Any, to: Any) -> 
     """Make switches that lessen the excess, the largest gains first, as long as each still helps; whether one was made."""
     cluster = search.cluster
     row = goal.measure
-    weight = cluster.as_leader[partitions, row] - cluster.as_follower[partitions, row]
+    weight = cluster.as_leader[row][partitions] - cluster.as_follower[row][partitions]
     sources = cluster.leader[partitions]
     gain = goal.gain(weight, sources, to)
     worth = np.nonzero(gain > 0)[0]
@@ -198,7 +203,10 @@ def _move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
     spare = np.where(np.arange(len(goal.cells)) == broker, 0, goal.spare())
     order = np.lexsort((np.arange(len(spare)), -spare))
     order = order[spare[order] > 0].tolist()
+    made = False
     for begin, end in _chunks(len(order), GROUPS):
+        if goal.values[broker] >= goal.low[broker]:
+            break
         given = [(source, *candidates(search, goal, source)) for source in order[begin:end]]
         partitions = np.concatenate([one[1] for one in given])
         weight = np.concatenate([one[2] for one in given])
@@ -206,11 +214,12 @@ def _move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
         useful = np.nonzero(goal.gain(weight, sources, broker) > 0)[0]
         useful = useful[search.moves_to(partitions[useful], sources[useful], broker)]
         if len(useful):
-            return _take(search, goal, broker, partitions[useful], sources[useful])
-    return False
+            _take(search, goal, broker, partitions[useful], sources[useful])
+            made = True
+    return made
 
 
-def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, sources: Any) -> bool:
+def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, sources: Any) -> None:
     """Take pieces of these, which may all come, as long as they may and the broker is below its range."""
     cluster = search.cluster
     spare = goal.spare()
@@ -231,7 +240,6 @@ def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, source
             break
         search.move(partition, source, broker)
         made = True
-    return made
 
 
 def _bytes(search: Search, goal: BrokerGoal, partitions: Any) -> NDArray[np.int64] | None:

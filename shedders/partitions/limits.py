@@ -137,7 +137,7 @@ class Limits:
     def move(self, partition: int, source: int, leads: bool, to: int) -> bool:
         """As `moves` of one replica to one broker."""
         cluster = self.cluster
-        weights = (cluster.as_leader if leads else cluster.as_follower)[partition].tolist()
+        weights = (cluster.as_leader if leads else cluster.as_follower)[:, partition].tolist()
         sums, low, high = cluster.sums, self.low, self.high
         for row in self.bound:
             weight = weights[row]
@@ -186,7 +186,7 @@ class Limits:
         source = cluster.leader[partitions]
         found = np.ones(len(partitions), dtype=bool)
         for row in self.bound:
-            more = cluster.as_leader[partitions, row] - cluster.as_follower[partitions, row]
+            more = cluster.as_leader[row][partitions] - cluster.as_follower[row][partitions]
             sums = cluster.sums[row]
             found &= more <= np.maximum(self.high[row] - sums, 0)[to]
             found &= more <= np.maximum(sums - self.low[row], 0)[source]
@@ -201,7 +201,7 @@ class Limits:
         """As `switches` of one partition to one broker."""
         cluster = self.cluster
         source = int(cluster.leader[partition])
-        weights = (cluster.as_leader[partition] - cluster.as_follower[partition]).tolist()
+        weights = (cluster.as_leader[:, partition] - cluster.as_follower[:, partition]).tolist()
         sums, low, high = cluster.sums, self.low, self.high
         for row in self.bound:
             more = weights[row]
@@ -242,10 +242,9 @@ class Limits:
         for rule in self.rules:
             found = found & rule.moves_to(ones, from_, there)[:, None] & rule.moves_to(others, to, here)
         at, also = np.nonzero(found)
-        one_weights = cluster.weights(ones, ones_lead)
-        other_weights = cluster.weights(others, others_lead)
         for row in self.bound:
-            more = one_weights[at, row] - other_weights[also, row]  # what comes there and leaves here
+            # What comes there and leaves here.
+            more = cluster.weight(ones, ones_lead, row)[at] - cluster.weight(others, others_lead, row)[also]
             high, low, sums = self.high[row], self.low[row], cluster.sums[row]
             most = max(min(int(high[there] - sums[there]), int(sums[here] - low[here])), 0)
             least = max(min(int(high[here] - sums[here]), int(sums[there] - low[there])), 0)

@@ -109,8 +109,8 @@ class Scope:
             cluster = self.cluster
             rows, brokers = self.coming()
             leads = cluster.leader[rows] == brokers
-            found = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weights(rows, leads)[:, measure].sum())
-            found += int((self.extra * cluster.as_follower[:, measure]).sum())
+            found = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weight(rows, leads, measure).sum())
+            found += int((self.extra * cluster.as_follower[measure]).sum())
             if measure is Measure.NET_OUT:
                 found += int((self.extra * cluster.load[:, Known.BYTES_IN]).sum())
             self._totals[measure] = found

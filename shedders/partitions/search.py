@@ -51,6 +51,7 @@ class Search:
         reasons: Which goals moved a partition, a bit each. P.
         steps: What was done, where somebody wants to know; else None.
         made: Steps so far.
+        kept: What brokers can give by a measure, as long as nothing about them is changed.
         full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.
     """
@@ -73,6 +74,7 @@ class Search:
         self.steps = steps
         self.stinted = False
         self.made = 0
+        self.kept: dict[tuple[int, int], tuple[int, Any, Any]] = {}
         self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None
         self._goal, self._bit = "", 0
@@ -83,6 +85,7 @@ class Search:
 
     def begin(self, goal: str, bit: int, limits: Limits, earlier: tuple[Goal, ...]) -> None:
         """The next moves are this goal's."""
+        self.kept = {}
         self._goal, self._bit, self.limits, self.earlier = goal, bit, limits, earlier
 
     def look(self) -> None:

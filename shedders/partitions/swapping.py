@@ -42,12 +42,15 @@ def swap_up(search: Search, goal: BrokerGoal, broker: int) -> bool:
 
 def candidates(search: Search, goal: BrokerGoal, broker: int) -> tuple[Any, Any]:
     """Replicas on a broker that may move and weigh something, and what they weigh."""
-    cluster = search.cluster
-    held, _ = cluster.on_broker(broker)
-    weight = goal.weight(held, cluster.leader[held] == broker)
-    fits = weight > 0
-    fits &= search.scope.movable(held, np.full(len(held), broker))
-    return held[fits], weight[fits]
+    cluster, kept = search.cluster, search.kept
+    found = kept.get((goal.measure, broker))
+    if found is None or found[0] != cluster.changes[broker]:
+        held, _ = cluster.on_broker(broker)
+        weight = goal.weight(held, cluster.leader[held] == broker)
+        held, weight = held[weight > 0], weight[weight > 0]
+        free = search.scope.movable(held, np.full(len(held), broker))
+        found = kept[goal.measure, broker] = cluster.changes[broker], held[free], weight[free]
+    return found[1], found[2]
 
 
 def _partners(search: Search, goal: BrokerGoal, broker: int, key: Any) -> list[int]:

@@ -43,7 +43,10 @@ def _pass(search: Search, limits: Limits, *, leaders_first: bool) -> int:
     rows = changed(search)
     rows = rows[np.lexsort((rows, -search.cluster.load[rows, Known.DISK]))]
     made = _replicas(search, limits, rows) + _leaders(search, limits, rows, leaders_first=leaders_first)
-    for partition in rows.tolist():
+    cluster, scope = search.cluster, search.scope
+    here, began = np.sort(cluster.replicas[rows], axis=1), np.sort(scope.began[rows], axis=1)
+    back = (here == began).all(axis=1) & (cluster.leader[rows] == scope.led[rows])
+    for partition in rows[back].tolist():
         made += _order(search, partition, leaders_first=leaders_first)
     return made
 

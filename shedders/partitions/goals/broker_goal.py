@@ -58,11 +58,7 @@ class BrokerGoal(Goal):
 
     def weight(self, partitions: Any, leads: Any) -> NDArray[np.int64]:
         """What replicas weigh. n."""
-        cluster = self.cluster
-        found: NDArray[np.int64] = np.where(
-            leads, cluster.as_leader[partitions, self.measure], cluster.as_follower[partitions, self.measure]
-        )
-        return found
+        return self.cluster.weight(partitions, leads, self.measure)
 
     def distance(self, values: Any, brokers: Any = slice(None)) -> NDArray[np.int64]:
         """How far values of brokers are from their ranges."""
