@@ -16,7 +16,7 @@ from shedders.partitions.goals.goal import Goal
 from shedders.partitions.limits import Limits
 from shedders.partitions.outcome import as_json, broker_changes, figures, identity, partition_moves
 from shedders.partitions.plan import GoalOutcome, GoalStatus, Plan, Spread
-from shedders.partitions.registry import DEFAULTS, OF_MODES, available, find
+from shedders.partitions.registry import DEFAULTS, OF_MODES, find
 from shedders.partitions.request import GoalChoice, Mode
 from shedders.partitions.scope import Scope
 from shedders.partitions.search import Search, Step, TimeSpentError
@@ -102,12 +102,11 @@ def plan_partitions(
 
 def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> list[tuple[type[Goal], GoalChoice]]:
     """Goals in order: those asked for, else the mode's; what the mode is about comes after the hard ones that come first."""
-    every = available()
     asked = request.goals or tuple(GoalChoice(name=name) for name in DEFAULTS[request.mode])
     if request.mode is Mode.ADD_BROKERS and not request.goals:
         unneeded = "replicas" if cluster.known[:, Known.DISK].any() else "disk"
         asked = tuple(one for one in asked if one.name != unneeded)
-    found = [(every[choice.name], choice) for choice in asked]
+    found = [(find(choice.name), choice) for choice in asked]
     own = {
         "brokers-leave": bool(scope.leaving.any()),
         "offline-replicas": request.mode is Mode.FIX_OFFLINE,
