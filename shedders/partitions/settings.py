@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -41,7 +41,10 @@ class PaceSettings(Group):
     """How fast a plan is carried out."""
 
     moves_per_broker: int = setting(
-        5, "Replicas on their way into one broker, and out of one, at the same time (parallelism).", ge=1, le=10_000
+        5,
+        "Partitions on their way at the same time that one broker gets, gives or is copied from (parallelism).",
+        ge=1,
+        le=10_000,
     )
     moves_max: int = setting(
         1_000, "Partitions on their way at the same time in the whole cluster.", ge=1, le=1_000_000
@@ -53,6 +56,22 @@ class PaceSettings(Group):
     one_replica: bool = setting(False, "Only one replica of a partition is on its way at a time.")
     throttle_bytes_per_s: int | None = setting(
         None, "Replication rate of each broker for what the plan moves; None: no throttle is set.", ge=1, le=2**60
+    )
+    order: Literal["plan", "small-first", "large-first"] = setting(
+        "plan", "Which partitions set out first, behind those that are under-replicated."
+    )
+    settle_s: float = setting(
+        5.0,
+        "An answer of the cluster that contradicts the plan counts when it lasts so long; nor is anything asked again sooner.",
+        ge=0.1,
+        le=600,
+    )
+    attempts_max: int = setting(5, "So often a partition that Kafka refuses is asked for.", ge=1, le=1_000)
+    full_look_s: float = setting(
+        5.0, "Time between two looks at all partitions of the cluster and at what was copied.", ge=0.05, le=600
+    )
+    executor_away_s: float = setting(
+        15.0, "An executor that says nothing for so long is taken for dead; another one may go on.", ge=2, le=600
     )
     poll_s: float = setting(1.0, "Time between two looks at the cluster.", ge=0.05, le=600)
     stalled_s: float = setting(
