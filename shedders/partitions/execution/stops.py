@@ -15,7 +15,7 @@ from shedders.partitions.execution.standing import FINISHED, Standing
 if TYPE_CHECKING:
     from shedders.partitions.execution.seen import Key, Observation
     from shedders.partitions.execution.standing import Stand
-    from shedders.partitions.plan import Plan, PartitionMove
+    from shedders.partitions.plan import PartitionMove, Plan
     from shedders.partitions.settings import PaceSettings
 
 VANISHED_MIN: Final = 2
@@ -182,7 +182,7 @@ class Watch:
         for key in set(self._progress) - set(moving):
             del self._progress[key]
 
-    def _lasts(self, now_s: float, what: object, is_so: bool, least_s: float) -> bool:  # noqa: FBT001
+    def _lasts(self, now_s: float, what: object, is_so: bool, least_s: float) -> bool:
         if not is_so:
             self._since.pop(what, None)
             return False
