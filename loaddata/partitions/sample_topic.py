@@ -231,34 +231,34 @@ class SampleTopic:
             KafkaAdapterError: Kafka does not answer, or the topic is not there.
         """
         told = ReadCounts() if counts is None else counts
-        for begin, end in self._spans(since_ms):
-            for value, key in self._records(begin, end, told):
-                found = decode(value, key)
-                if isinstance(found, PartitionSample) and cluster and found.cluster and found.cluster != cluster:
-                    found = Junk.OTHER_CLUSTER
-                if isinstance(found, Junk):
-                    told.junk[found] += 1
-                    continue
-                told.samples += 1
-                yield found
-            on_part()
-
-    def _spans(self, since_ms: int) -> list[tuple[TopicPartition, int]]:
-        """Where to begin in each partition, and where it ends now."""
         count = self.partitions()
         if count is None:
             raise TopicMissingError(
                 f"There is no topic {self.name}.",
                 hint="Take samples with `statechannel partitions sample`: it makes it.",
             )
+        with self._consuming() as consumer:
+            for begin, end in self._spans(consumer, count, since_ms):
+                for value, key in self._records(consumer, begin, end, told):
+                    found = decode(value, key)
+                    if isinstance(found, PartitionSample) and cluster and found.cluster not in {"", cluster}:
+                        found = Junk.OTHER_CLUSTER
+                    if isinstance(found, Junk):
+                        told.junk[found] += 1
+                        continue
+                    told.samples += 1
+                    yield found
+                on_part()
+
+    def _spans(self, consumer: Consumer, count: int, since_ms: int) -> list[tuple[TopicPartition, int]]:
+        """Where to begin in each partition, and where it ends now."""
         places = [(self.name, number) for number in range(count)]
         bounds = BoundsAsker(self._settings, timeout_s=self._timeout_s).ask(places)
         asked = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
-        with self._consuming() as consumer:
-            try:
-                found = consumer.offsets_for_times(asked, timeout=self._timeout_s)
-            except KafkaException as error:
-                raise self._translated(error) from None
+        try:
+            found = consumer.offsets_for_times(asked, timeout=self._timeout_s)
+        except KafkaException as error:
+            raise self._translated(error) from None
         spans = []
         for one in found:
             if one.error is not None:
@@ -277,31 +277,29 @@ class SampleTopic:
             raise translate(error, f"making the reader of {self.name}", secrets=self._settings.secrets()) from None
 
     def _records(
-        self, begin: TopicPartition, end: int, told: ReadCounts
+        self, consumer: Consumer, begin: TopicPartition, end: int, told: ReadCounts
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
         position = begin.offset
-        with self._consuming() as consumer:
-            consumer.assign([begin])
-            heard_s = time.monotonic()
-            while position < end:
-                messages = consumer.consume(BATCH_RECORDS, _POLL_S)
-                if messages:
-                    heard_s = time.monotonic()
-                elif time.monotonic() - heard_s > self._timeout_s:
-                    raise self._translated(self._last_error or TimeoutError("no record in time"))
-                for message in messages:
-                    error = message.error()
-                    offset = message.offset()
-                    if error is None and offset is not None:
-                        position = offset + 1
-                        if offset < end:
-                            yield message.value(), message.key()
-                    elif error is not None and error.code() in _LOST:
-                        position = self._again(consumer, begin, position, told)
-                    elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
-                        position = max(position, offset or 0)
-                    elif error is not None and is_topic_missing(error):
-                        raise self._translated(error)
+        consumer.assign([begin])
+        heard_s = time.monotonic()
+        while position < end:
+            messages = consumer.consume(BATCH_RECORDS, _POLL_S)
+            if messages:
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > self._timeout_s:
+                raise self._translated(self._last_error or TimeoutError("no record in time"))
+            for message in messages:
+                error, offset = message.error(), message.offset()
+                if error is None and offset is not None:
+                    position = offset + 1
+                    if offset < end:
+                        yield message.value(), message.key()
+                elif error is not None and error.code() in _LOST:
+                    position = self._again(consumer, begin, position, told)
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
+                    position = max(position, offset or 0)
+                elif error is not None and is_topic_missing(error):
+                    raise self._translated(error)
 
     def _again(self, consumer: Consumer, begin: TopicPartition, position: int, told: ReadCounts) -> int:
         """Retention was faster: go on at the new beginning."""
