@@ -121,7 +121,7 @@ class SampleTopic:
         self.topics = SampleTopics(name, window_ms=round(window_s * 1_000))
         self._replication_factor = replication_factor
         self._partitions = partitions
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._last_error: KafkaError | None = None
 
     def create(self) -> None:
@@ -132,7 +132,7 @@ class SampleTopic:
             KafkaAdapterError: Kafka does not answer, or refuses.
         """
         if self.partitions() is None:
-            nodes = len(ClusterAdmin(self._settings, timeout_s=self._timeout_s).cluster().nodes)
+            nodes = len(ClusterAdmin(self._settings, timeout_s=self.timeout_s).cluster().nodes)
             factor = max(1, min(self._replication_factor, nodes))
         else:
             factor = -1
@@ -141,12 +141,12 @@ class SampleTopic:
             self.topics,
             partitions=self._partitions,
             replication_factor=factor,
-            timeout_s=self._timeout_s,
+            timeout_s=self.timeout_s,
         )
 
     def partitions(self) -> int | None:
         """How many it has; None: there is no such topic."""
-        found = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
+        found = TopicAdmin(self._settings, timeout_s=self.timeout_s).describe([self.name])
         return found[self.name].partitions if self.name in found else None
 
     def write(self, samples: Iterable[PartitionSample]) -> Written:
@@ -166,7 +166,7 @@ class SampleTopic:
 
         refused = 0
         producer = self._producer()
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + self.timeout_s
         for sample in samples:
             try:
                 value = encode(sample)
@@ -180,7 +180,7 @@ class SampleTopic:
                     break
                 except BufferError:
                     if producer.poll(_POLL_S):
-                        deadline_s = time.monotonic() + self._timeout_s
+                        deadline_s = time.monotonic() + self.timeout_s
                     elif time.monotonic() > deadline_s:
                         return self._ended(producer, ended, errors, refused, said)
         return self._ended(producer, ended, errors, refused, said)
@@ -190,7 +190,7 @@ class SampleTopic:
             **self._settings.producer_config(),
             "linger.ms": 20,
             "compression.type": "zstd",
-            "delivery.timeout.ms": max(1_000, round(self._timeout_s * 1_000)),
+            "delivery.timeout.ms": max(1_000, round(self.timeout_s * 1_000)),
             "error_cb": self._note,
         }
         try:
@@ -201,7 +201,7 @@ class SampleTopic:
     def _ended(
         self, producer: Producer, ended: Counter[bool], errors: list[KafkaError], refused: int, said: list[str]
     ) -> Written:
-        left = producer.flush(self._timeout_s + 1.0)
+        left = producer.flush(self.timeout_s + 1.0)
         written, failed = ended[True], ended[False] + left
         cause = telling(errors[-1] if errors else None, self._last_error) if failed else None
         if failed and not written:
@@ -231,34 +231,34 @@ class SampleTopic:
             KafkaAdapterError: Kafka does not answer, or the topic is not there.
         """
         told = ReadCounts() if counts is None else counts
-        for begin, end in self._spans(since_ms):
-            for value, key in self._records(begin, end, told):
-                found = decode(value, key)
-                if isinstance(found, PartitionSample) and cluster and found.cluster and found.cluster != cluster:
-                    found = Junk.OTHER_CLUSTER
-                if isinstance(found, Junk):
-                    told.junk[found] += 1
-                    continue
-                told.samples += 1
-                yield found
-            on_part()
-
-    def _spans(self, since_ms: int) -> list[tuple[TopicPartition, int]]:
-        """Where to begin in each partition, and where it ends now."""
         count = self.partitions()
         if count is None:
             raise TopicMissingError(
                 f"There is no topic {self.name}.",
                 hint="Take samples with `statechannel partitions sample`: it makes it.",
             )
-        places = [(self.name, number) for number in range(count)]
-        bounds = BoundsAsker(self._settings, timeout_s=self._timeout_s).ask(places)
-        asked = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
         with self._consuming() as consumer:
-            try:
-                found = consumer.offsets_for_times(asked, timeout=self._timeout_s)
-            except KafkaException as error:
-                raise self._translated(error) from None
+            for begin, end in self._spans(consumer, count, since_ms):
+                for value, key in self._records(consumer, begin, end, told):
+                    found = decode(value, key)
+                    if isinstance(found, PartitionSample) and cluster and found.cluster not in {"", cluster}:
+                        found = Junk.OTHER_CLUSTER
+                    if isinstance(found, Junk):
+                        told.junk[found] += 1
+                        continue
+                    told.samples += 1
+                    yield found
+                on_part()
+
+    def _spans(self, consumer: Consumer, count: int, since_ms: int) -> list[tuple[TopicPartition, int]]:
+        """Where to begin in each partition, and where it ends now."""
+        places = [(self.name, number) for number in range(count)]
+        bounds = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask(places)
+        asked = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
+        try:
+            found = consumer.offsets_for_times(asked, timeout=self.timeout_s)
+        except KafkaException as error:
+            raise self._translated(error) from None
         spans = []
         for one in found:
             if one.error is not None:
@@ -277,35 +277,33 @@ class SampleTopic:
             raise translate(error, f"making the reader of {self.name}", secrets=self._settings.secrets()) from None
 
     def _records(
-        self, begin: TopicPartition, end: int, told: ReadCounts
+        self, consumer: Consumer, begin: TopicPartition, end: int, told: ReadCounts
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
         position = begin.offset
-        with self._consuming() as consumer:
-            consumer.assign([begin])
-            heard_s = time.monotonic()
-            while position < end:
-                messages = consumer.consume(BATCH_RECORDS, _POLL_S)
-                if messages:
-                    heard_s = time.monotonic()
-                elif time.monotonic() - heard_s > self._timeout_s:
-                    raise self._translated(self._last_error or TimeoutError("no record in time"))
-                for message in messages:
-                    error = message.error()
-                    offset = message.offset()
-                    if error is None and offset is not None:
-                        position = offset + 1
-                        if offset < end:
-                            yield message.value(), message.key()
-                    elif error is not None and error.code() in _LOST:
-                        position = self._again(consumer, begin, position, told)
-                    elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
-                        position = max(position, offset or 0)
-                    elif error is not None and is_topic_missing(error):
-                        raise self._translated(error)
+        consumer.assign([begin])
+        heard_s = time.monotonic()
+        while position < end:
+            messages = consumer.consume(BATCH_RECORDS, _POLL_S)
+            if messages:
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > self.timeout_s:
+                raise self._translated(self._last_error or TimeoutError("no record in time"))
+            for message in messages:
+                error, offset = message.error(), message.offset()
+                if error is None and offset is not None:
+                    position = offset + 1
+                    if offset < end:
+                        yield message.value(), message.key()
+                elif error is not None and error.code() in _LOST:
+                    position = self._again(consumer, begin, position, told)
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
+                    position = max(position, offset or 0)
+                elif error is not None and is_topic_missing(error):
+                    raise self._translated(error)
 
     def _again(self, consumer: Consumer, begin: TopicPartition, position: int, told: ReadCounts) -> int:
         """Retention was faster: go on at the new beginning."""
-        (bounds,) = BoundsAsker(self._settings, timeout_s=self._timeout_s).ask([(self.name, begin.partition)]).values()
+        (bounds,) = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask([(self.name, begin.partition)]).values()
         fresh = max(position, bounds.low)
         told.deleted += fresh - position
         consumer.assign([TopicPartition(self.name, begin.partition, fresh)])

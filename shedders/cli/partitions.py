@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from shedders.cli.partitions_sample import sample
+
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -14,3 +16,6 @@ app = typer.Typer(
 @app.callback()
 def group() -> None:
     """Kafka's own partitions: measure, plan a rebalance, read it, carry it out, undo it."""
+
+
+app.command()(sample)
