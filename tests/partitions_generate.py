@@ -22,7 +22,8 @@ from tests.support.kafka_tools import Generator, generator
 from tests.support.partition_clusters import big_cluster
 from tests.support.partition_figures import keep
 from tests.twin.partition_measures import BY_BROKER, cells
-from tests.twin.partition_state import State, allowed_brokers, repeats, state_after, state_of
+from tests.twin.partition_rules import repeats
+from tests.twin.partition_state import State, allowed_brokers, state_after, state_of
 
 SHAPES: Mapping[str, Mapping[str, int]] = {
     "6 brokers": {"brokers": 6, "racks": 3, "topics": 30, "replicas": 1_500},
@@ -43,23 +44,23 @@ def compared(shape: str, mode: Mode, seed: int, tool: Generator) -> list[dict[st
     request = PlanRequest(mode=mode, subjects=tuple(subjects))
     before = state_of(layout)
     allowed = allowed_brokers(layout, request)
-    rows = [{"who": "before", **_figures(before, before, layout, loads, allowed)}]
+    rows = [{"who": "before", **_figures(before, before, layout, loads, request)}]
     assignment = {key: replicas for key, (replicas, _) in before.items()}
     generated = tool.generate(assignment, layout, allowed, seed=seed)
     # The first replica is the preferred leader: where the tool's JSON leads to.
     theirs: State = {key: (replicas, replicas[0]) for key, replicas in generated.items()}
-    rows.append({"who": "--generate", **_figures(before, theirs, layout, loads, allowed)})
+    rows.append({"who": "--generate", **_figures(before, theirs, layout, loads, request)})
     began_s = time.monotonic()
     plan = plan_partitions(layout, loads, request)
     took_s = time.monotonic() - began_s
     rows.append(
-        {"who": "ours", **_figures(before, state_after(layout, plan), layout, loads, allowed), "took_s": took_s}
+        {"who": "ours", **_figures(before, state_after(layout, plan), layout, loads, request), "took_s": took_s}
     )
     return [{"cluster": shape, "mode": str(mode), "seed": seed, **row} for row in rows]
 
 
 def _figures(
-    before: State, after: State, layout: ClusterLayout, loads: PartitionLoads, allowed: Sequence[int]
+    before: State, after: State, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest
 ) -> dict[str, Any]:
     rack_of = {one.id: one.rack for one in layout.brokers}
     copied = sum(
@@ -75,7 +76,7 @@ def _figures(
         "racks_broken": sum(repeats(replicas, rack_of) > 0 for replicas, _ in after.values()),
     }
     for goal in BY_BROKER:
-        values = list(cells(goal, after, loads, allowed).values())
+        values = list(cells(goal, after, layout, loads, request).values())
         mean = statistics.fmean(values)
         found[goal] = {"max": max(values) / mean, "min": min(values) / mean, "std": statistics.pstdev(values) / mean}
     return found

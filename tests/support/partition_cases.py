@@ -15,8 +15,10 @@ from shedders.partitions.plan import GoalStatus, Plan
 from shedders.partitions.planner import plan_partitions
 from shedders.partitions.request import GoalChoice, Mode, PlanRequest
 from tests.support.partition_clusters import RandomCluster, shuffled
-from tests.twin import partition_bounds, partition_measures
-from tests.twin.partition_state import allowed_brokers, layout_after, state_after, state_of, violations
+from tests.twin import partition_bounds
+from tests.twin.partition_measures import measured
+from tests.twin.partition_rules import violations
+from tests.twin.partition_state import layout_after, state_after, state_of
 
 Planner = Callable[[ClusterLayout, PartitionLoads, PlanRequest], Plan]
 SOFT = ("topic-leaders", "topic-replicas", "disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
@@ -99,21 +101,12 @@ def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_
 
 
 def measured_of(cluster: RandomCluster, request: PlanRequest, plan: Plan, *, after: bool) -> dict[str, Any]:
-    """The dumb measure of each goal of the plan that has one."""
+    """The dumb measure of each goal of the plan that has data."""
     state = state_after(cluster.layout, plan) if after else state_of(cluster.layout)
-    counted = allowed_brokers(cluster.layout, request)
     return {
-        goal.name: partition_measures.measured(
-            goal.name,
-            state,
-            cluster.layout,
-            cluster.loads,
-            counted,
-            goal.range_share,
-            completeness_min=request.completeness_min,
-        )
+        goal.name: measured(goal.name, state, cluster.layout, cluster.loads, request, goal.range_share)
         for goal in plan.goals
-        if goal.name in partition_measures.MEASURED and goal.status is not GoalStatus.NO_DATA
+        if goal.status is not GoalStatus.NO_DATA
     }
 
 

@@ -21,7 +21,7 @@ from loaddata.partitions.layout import ClusterLayout
 from loaddata.partitions.loads import PartitionLoads
 from shedders.partitions.request import PlanRequest
 from tests.twin import partition_measures as measures
-from tests.twin.partition_state import allowed_brokers, may_move, state_of, to_empty
+from tests.twin.partition_state import may_move, state_of, to_empty
 
 EXACT_MAX = 14
 
@@ -80,57 +80,59 @@ _WITH_RANGE = (*measures.BY_TOPIC, *measures.BY_BROKER)
 
 
 def _for_goal(goal: str, share: float, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> int:
-    counted, new = allowed_brokers(layout, request), set(request.subjects)
-    found = measures.cells(goal, state_of(layout), loads, counted, completeness_min=request.completeness_min)
-    groups: dict[str, dict[int, int]] = {}
-    for cell, value in found.items():
-        topic, broker = cell if goal in measures.BY_TOPIC else ("", cell)
-        groups.setdefault(topic, {})[broker] = value
-    return sum(_for_group(goal, topic, of, share, layout, loads, request, new) for topic, of in groups.items())
+    found = measures.cells(goal, state_of(layout), layout, loads, request)
+    within = measures.ranges(goal, layout, loads, request, share)
+    total = 0
+    for name in {name for name, _ in found}:
+        mine = {broker: (value, *within[name, broker]) for (other, broker), value in found.items() if other == name}
+        total += _for_group(goal, name, mine, layout, loads, request)
+    return total
 
 
 def _for_group(
     goal: str,
     topic: str,
-    of: Mapping[int, int],
-    share: float,
+    of: Mapping[int, tuple[int, int, int]],
     layout: ClusterLayout,
     loads: PartitionLoads,
     request: PlanRequest,
-    new: set[int],
 ) -> int:
-    low, high = measures.bounds(of.values(), share)
-    needs = [low - of[one] for one in new if one in of and of[one] < low]
-    items, on = _items(goal, topic, layout, loads, request, new)
+    """Of the cells of one topic, or of all brokers: value, low and high of each."""
+    new = set(request.subjects)
+    items, on = _items(goal, topic, layout, loads, request)
+    needs = [low - value for broker, (value, low, _) in of.items() if broker in new and value < low]
     if goal == "disk":
         filled = sum(smallest_sum([item.cost for item in items], need) for need in needs)
     else:
         filled = least_cost(items, sum(needs))
-    if goal in {"disk", "replicas", "topic-replicas"}:
-        lost = sum(least_cost(on.get(one, ()), value - high) for one, value in of.items() if one not in new)
-        return max(filled, lost)
-    return filled
+    if goal in measures.LED or goal == "cpu":
+        return filled  # an old broker may as well hand leaderships to another old one
+    lost = sum(
+        least_cost(on.get(broker, ()), value - high) for broker, (value, _, high) in of.items() if broker not in new
+    )
+    return max(filled, lost)
 
 
 def _items(
-    goal: str, topic: str, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, new: set[int]
+    goal: str, topic: str, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest
 ) -> tuple[list[Item], dict[int, list[Item]]]:
     """Copies that may be made to new brokers: all, and by the old broker that they leave."""
+    new = set(request.subjects)
     every: list[Item] = []
     on: dict[int, list[Item]] = {}
     for key, (replicas, _) in state_of(layout).items():
         if topic not in ("", key[0]) or not may_move(request, key[0]):
             continue
         size = _size(loads, key, request)
-        load = measures.load_of(loads, *key, request.completeness_min)
+        load = measures.load_of(loads, key, request.completeness_min)
         old = [one for one in replicas if one not in new]
         # The best case: the first copy is the leader's.
-        for index, broker in enumerate(old[: len(new)]):
-            every.append(Item(measures.weight(goal, load, leads=index == 0), size))
+        for index in range(min(len(old), len(new))):
+            every.append(Item(measures.weight(goal, load, len(replicas), leads=index == 0), size))
         for broker in old:
-            on.setdefault(broker, []).append(Item(measures.weight(goal, load, leads=False), size))
+            on.setdefault(broker, []).append(Item(measures.weight(goal, load, len(replicas), leads=False), size))
     return every, on
 
 
 def _size(loads: PartitionLoads, key: tuple[str, int], request: PlanRequest) -> int:
-    return measures.load_of(loads, *key, request.completeness_min).disk_bytes or 0
+    return measures.load_of(loads, key, request.completeness_min).disk_bytes or 0

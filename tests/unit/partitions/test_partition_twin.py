@@ -1,19 +1,22 @@
 """The twin's own measures and bounds, by hand and by trying everything: what judges plans has to be right itself."""
 
+from fractions import Fraction
 from itertools import chain, combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loaddata.partitions.capacity import Capacities, Capacity
 from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
 from loaddata.partitions.loads import PartitionLoad, PartitionLoads
 from shedders.partitions.plan import PartitionMove, Plan
 from shedders.partitions.request import Mode, PlanRequest
 from tests.support.partition_clusters import big_cluster, random_cluster, shuffled
 from tests.twin.partition_bounds import Item, bytes_for_new, bytes_of_removal, least_cost, smallest_sum
-from tests.twin.partition_measures import Measured, bounds, cells, measured
-from tests.twin.partition_state import layout_after, state_after, state_of, violations
+from tests.twin.partition_measures import Measured, bounds, cells, measured, ranges
+from tests.twin.partition_rules import violations
+from tests.twin.partition_state import layout_after, state_after, state_of
 
 
 def small(*replicas: tuple[int, ...], brokers: int = 3, racks: str = "aab") -> ClusterLayout:
@@ -39,45 +42,71 @@ def sizes(*disk: int) -> PartitionLoads:
 
 LAYOUT = small((1, 2), (1, 2), (1, 3), (2, 1))
 LOADS = sizes(100, 50, 30, 20)
-EVERYBODY = (1, 2, 3)
 
 
 @pytest.mark.parametrize(
     ("goal", "expected"),
     [
-        ("replicas", {1: 4, 2: 3, 3: 1}),
-        ("leaders", {1: 3, 2: 1, 3: 0}),
-        ("disk", {1: 200, 2: 170, 3: 30}),
-        ("bytes-in", {1: 18, 2: 2, 3: 0}),
-        ("cpu", {1: 100, 2: 50, 3: 10}),
+        ("replicas", {("", 1): 4, ("", 2): 3, ("", 3): 1}),
+        ("leaders", {("", 1): 3, ("", 2): 1, ("", 3): 0}),
+        ("disk", {("", 1): 200, ("", 2): 170, ("", 3): 30}),
+        ("bytes-in", {("", 1): 18, ("", 2): 2, ("", 3): 0}),
+        ("network-in-capacity", {("", 1): 20, ("", 2): 17, ("", 3): 3}),
+        ("network-out-capacity", {("", 1): 18, ("", 2): 2, ("", 3): 0}),
+        ("cpu", {("", 1): 100, ("", 2): 50, ("", 3): 10}),
         ("topic-replicas", {("t", 1): 4, ("t", 2): 3, ("t", 3): 1}),
         ("topic-leaders", {("t", 1): 3, ("t", 2): 1, ("t", 3): 0}),
     ],
 )
 def test_cells_by_hand(goal, expected):
-    assert cells(goal, state_of(LAYOUT), LOADS, EVERYBODY) == expected
+    assert cells(goal, state_of(LAYOUT), LAYOUT, LOADS, PlanRequest()) == expected
 
 
 def test_a_broker_that_does_not_count_has_no_cell():
-    assert cells("disk", state_of(LAYOUT), LOADS, (1, 2)) == {1: 200, 2: 170}
+    request = PlanRequest(brokers=(1, 2))
+    assert cells("disk", state_of(LAYOUT), LAYOUT, LOADS, request) == {("", 1): 200, ("", 2): 170}
+    assert ranges("disk", LAYOUT, LOADS, request, 0.1) == {("", 1): (167, 203), ("", 2): (167, 203)}
+
+
+def test_what_leaves_a_broker_counts_for_the_others():
+    request = PlanRequest(mode=Mode.REMOVE_BROKERS, subjects=(3,))
+    assert ranges("disk", LAYOUT, LOADS, request, 0.1) == {("", 1): (180, 220), ("", 2): (180, 220)}
+
+
+def test_who_is_demoted_has_no_part_in_leading():
+    request = PlanRequest(mode=Mode.DEMOTE, subjects=(1,))
+    assert ranges("leaders", LAYOUT, LOADS, request, 0.0) == {("", 2): (2, 2), ("", 3): (2, 2)}
+    assert ranges("replicas", LAYOUT, LOADS, request, 0.0) == {("", one): (2, 3) for one in (1, 2, 3)}
+
+
+def test_disks_of_known_sizes_have_parts_by_size():
+    sizes_of = {one: Capacity(disk_bytes=100 * one) for one in (1, 2, 3)}
+    request = PlanRequest(capacities=Capacities(of=sizes_of))
+    assert ranges("disk", LAYOUT, LOADS, request, 0.0) == {
+        ("", 1): (66, 67),
+        ("", 2): (133, 134),
+        ("", 3): (200, 200),
+    }
+    assert ranges("disk-capacity", LAYOUT, LOADS, request, 0.8) == {("", one): (0, 80 * one) for one in (1, 2, 3)}
 
 
 def test_the_range_is_whole_and_about_the_mean():
-    assert bounds([200, 170, 30], 0.1) == (120, 147)  # 133.3: 120 to 146.7
-    assert bounds([1, 0, 0], 0.1) == (0, 1)
+    assert bounds(Fraction(400, 3), 0.1) == (120, 146)  # 133.3: 120 to 146.7
+    assert bounds(Fraction(1, 3), 0.1) == (0, 1)
 
 
 @pytest.mark.parametrize(
     ("goal", "expected"),
     [
-        ("disk", Measured(3, 53 + 23 + 90)),
+        ("disk", Measured(3, 54 + 24 + 90)),
         ("rack-awareness", Measured(3, 3)),
         ("preferred-leader", Measured(0, 0)),
         ("replicas", Measured(2, 1 + 1)),  # 2.67: 2 to 3
+        ("cpu-capacity", Measured(0, 0)),
     ],
 )
 def test_excess_by_hand(goal, expected):
-    assert measured(goal, state_of(LAYOUT), LAYOUT, LOADS, EVERYBODY, 0.1) == expected
+    assert measured(goal, state_of(LAYOUT), LAYOUT, LOADS, PlanRequest(), 0.1) == expected
 
 
 def plan_of(*moves: PartitionMove, layout: ClusterLayout = LAYOUT) -> Plan:
