@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
+from shedders import extension_settings
 from statechannel.settings.field import Group, setting
 
 NAME = "partitions"
@@ -101,3 +103,21 @@ class PartitionsSettings(Group):
     sample: SampleSettings = Field(default_factory=SampleSettings, description="Samples of the partitions' load.")
     plan: PlanSettings = Field(default_factory=PlanSettings, description="Bounds of a plan.")
     pace: PaceSettings = Field(default_factory=PaceSettings, description="How fast a plan is carried out.")
+
+
+def configured(values: Mapping[str, Any]) -> PartitionsSettings:
+    """Settings as `extensions.partitions.*` has them.
+
+    Raises:
+        SettingsError: A setting is unknown, malformed or out of bounds.
+    """
+    return extension_settings.configured(NAME, PartitionsSettings, values)
+
+
+def no_extension(_settings: Any, values: Mapping[str, Any]) -> None:
+    """For brokers, whose file of settings may be the same one: these settings are known, checked, and of the commands alone.
+
+    Raises:
+        SettingsError: As `configured`.
+    """
+    configured({name: value for name, value in values.items() if name != "enabled"})
