@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from shedders.cli.partitions_apply import apply
+from shedders.cli.partitions_cancel import cancel
+from shedders.cli.partitions_pause import pause
+from shedders.cli.partitions_resume import resume
+from shedders.cli.partitions_rollback import rollback
+from shedders.cli.partitions_status import status
+
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -14,3 +21,11 @@ app = typer.Typer(
 @app.callback()
 def group() -> None:
     """Kafka's own partitions: measure, plan a rebalance, read it, carry it out, undo it."""
+
+
+app.command()(apply)
+app.command()(status)
+app.command()(pause)
+app.command()(resume)
+app.command()(cancel)
+app.command()(rollback)

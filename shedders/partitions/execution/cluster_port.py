@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import TopicPartition
 from kafka import errors as kafka_python
 from kafka.admin import ConfigResource
 
-from loaddata.partitions.admin import kafka_errors
+from loaddata.partitions.admin import ask, kafka_errors
 from loaddata.partitions.layout import KafkaPartition, KafkaTopic
 from shedders.partitions.execution.seen import Answer, Configs, Key, Observation, Outcome, Resource
 from shedders.partitions.execution.throttle import BROKER, LISTS, RATES
-from statechannel.errors import StateChannelError
-from statechannel.kafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -49,8 +46,8 @@ class ClusterPort:
         self._topics = sorted({move.topic for move in plan.moves})
         self._planned = {(move.topic, move.partition) for move in plan.moves}
         self._min_isr = min_isr
+        self._timeout_s = timeout_s
         self._timeout_ms = int(timeout_s * 1_000)
-        self._urps_of_all: frozenset[Key] = frozenset()
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -63,9 +60,12 @@ class ClusterPort:
             StateChannelError: Kafka did not answer, or refuses it.
         """
         with kafka_errors("looking at the cluster"):
-            moving = self._admin.list_partition_reassignments(timeout_ms=self._timeout_ms)
-            cluster = self._admin.describe_cluster()
-            described = self._admin.describe_topics(None if full else self._topics)
+            admin, wait_s = self._admin, self._timeout_s
+            moving = ask(
+                admin, lambda: admin.list_partition_reassignments(timeout_ms=self._timeout_ms), timeout_s=wait_s
+            )
+            cluster = ask(admin, admin.describe_cluster, timeout_s=wait_s)
+            described = ask(admin, lambda: admin.describe_topics(None if full else self._topics), timeout_s=wait_s)
         alive = frozenset(int(one["broker_id"]) for one in cluster["brokers"] if not one.get("is_fenced", False))
         under_way = {(one.topic, one.partition): lists for one, lists in moving.items()}
         topics, urps = self._read(described, under_way)
@@ -111,7 +111,9 @@ class ClusterPort:
             )
         return topics, frozenset(urps)
 
-    def _copied(self, topics: Mapping[str, KafkaTopic], alive: frozenset[int]) -> dict[tuple[str, int, int], int] | None:
+    def _copied(
+        self, topics: Mapping[str, KafkaTopic], alive: frozenset[int]
+    ) -> dict[tuple[str, int, int], int] | None:
         """What replicas that are being added hold already; a broker that does not tell leaves a hole, which is no progress."""
         asked: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for topic in topics.values():
@@ -159,7 +161,6 @@ class ClusterPort:
         brokers = [one for one in changes if one[0] == BROKER]
         topics = [one for one in changes if one[0] != BROKER]
         refused: dict[Key | Resource, str] = {}
-        unknown = ""
         groups = [*([one] for one in brokers), *(topics[n : n + AT_ONCE] for n in range(0, len(topics), AT_ONCE))]
         for group in groups:
             resources = [
@@ -181,7 +182,7 @@ class ClusterPort:
                 continue
             for kind, by_name in told.items():
                 refused.update({(kind, name): result for name, result in by_name.items() if result != "OK"})
-        return Answer(outcome=Outcome.ACCEPTED, refused=refused, reason=unknown)
+        return Answer(outcome=Outcome.ACCEPTED, refused=refused)
 
     def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> Answer:
         """Ask for replica lists; an answer that is lost is unknown, for whoever looks next."""
