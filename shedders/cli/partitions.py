@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from shedders.cli.partitions_apply import apply
+from shedders.cli.partitions_cancel import cancel
+from shedders.cli.partitions_pause import pause
+from shedders.cli.partitions_resume import resume
+from shedders.cli.partitions_rollback import rollback
 from shedders.cli.partitions_sample import sample
+from shedders.cli.partitions_status import status
 
 app = typer.Typer(
     add_completion=False,
@@ -19,3 +25,9 @@ def group() -> None:
 
 
 app.command()(sample)
+app.command()(apply)
+app.command()(status)
+app.command()(pause)
+app.command()(resume)
+app.command()(cancel)
+app.command()(rollback)

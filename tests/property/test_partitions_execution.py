@@ -10,7 +10,10 @@ from shedders.partitions.plan import Plan
 from shedders.partitions.settings import PaceSettings
 from tests.support.partition_twin import Ledger, Part, Twin, made, move, run
 
-BEFORE = {("broker", "1"): {"leader.replication.throttled.rate": "77"}, ("topic", "t0"): {"leader.replication.throttled.replicas": "9:9"}}
+BEFORE = {
+    ("broker", "1"): {"leader.replication.throttled.rate": "77"},
+    ("topic", "t0"): {"leader.replication.throttled.replicas": "9:9"},
+}
 
 
 @st.composite
@@ -28,7 +31,9 @@ def worlds(draw: st.DrawFn, *, faults: float = 0.0, lag: float = 0.0) -> tuple[T
         parts[key] = Part(list(before), set(before), before[0], size)
         if after != before:
             moves.append(move(key, before, after, size))
-    twin = Twin(parts, set(brokers), rng, faults=faults, lag=lag, min_isr=1, configs={k: dict(v) for k, v in BEFORE.items()})
+    twin = Twin(
+        parts, set(brokers), rng, faults=faults, lag=lag, min_isr=1, configs={k: dict(v) for k, v in BEFORE.items()}
+    )
     pace = PaceSettings(
         moves_per_broker=draw(st.integers(1, 3)),
         moves_max=draw(st.integers(1, 6)),

@@ -107,7 +107,9 @@ class Twin:
             )
             found.setdefault(topic, []).append(one)
         return {
-            name: KafkaTopic(name=name, partitions=tuple(parts), topic_id=self.topic_ids.get(name, name), min_isr=self.min_isr)
+            name: KafkaTopic(
+                name=name, partitions=tuple(parts), topic_id=self.topic_ids.get(name, name), min_isr=self.min_isr
+            )
             for name, parts in found.items()
         }
 
@@ -237,7 +239,9 @@ class Twin:
         def rated(name: str, one: int) -> bool:
             return name in self.configs.get(("broker", str(one)), {})
 
-        leads = listed("leader.replication.throttled.replicas", source) and rated("leader.replication.throttled.rate", source)
+        leads = listed("leader.replication.throttled.replicas", source) and rated(
+            "leader.replication.throttled.rate", source
+        )
         follows = listed("follower.replication.throttled.replicas", broker)
         return leads and follows and rated("follower.replication.throttled.rate", broker)
 

@@ -165,7 +165,9 @@ class Machine:
             self.stands[key] = stand
             partition, asked = seen.partition(key), self._asked.get(key)
             if asked is not None and partition is not None:
-                arrived = frozenset(partition.replicas) == asked.target and was is not None and was.standing in _SETS_OUT
+                arrived = (
+                    frozenset(partition.replicas) == asked.target and was is not None and was.standing in _SETS_OUT
+                )
                 if partition.in_motion or arrived or stand.standing is not (was or stand).standing:
                     del self._asked[key]
         done = [key for key, stand in self.stands.items() if stand.standing is Standing.DONE and key not in self._moved]

@@ -126,7 +126,8 @@ class Runner:
             for effect in machine.step(self._now_s(), seen):
                 answer = self._perform(effect)
                 machine.told(effect, answer, self._now_s())
-                if answer.outcome is not Outcome.ACCEPTED:
+                # What comes behind rests on it: nothing sets out that is not throttled.
+                if answer.outcome is not Outcome.ACCEPTED or (isinstance(effect, SetConfigs) and answer.refused):
                     break
             self._shown(machine, seen)
             if machine.ended is None:
@@ -170,4 +171,3 @@ class Runner:
         facts = {"kind": str(ended.stop.kind), "reason": ended.stop.reason, "hint": ended.stop.hint}
         self._ledger.write(events.ENDED, facts)
         return ended
-

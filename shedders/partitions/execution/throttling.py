@@ -127,4 +127,3 @@ class Throttling:
         if changes:
             found.append(SetConfigs(changes=changes))
         return found
-

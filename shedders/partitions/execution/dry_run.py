@@ -1,0 +1,124 @@
+"""What carrying a plan out would do, without doing anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from loaddata.partitions.admin import open_admin
+from loaddata.partitions.kafka_cluster import read_layout
+from shedders.partitions.execution.checks import Finding, findings
+from shedders.partitions.execution.choosing import InFlight, Step, choose, concerned, in_order
+from shedders.partitions.execution.session import Place, now_ms
+from shedders.partitions.execution.standing import LOST, Standing, next_target, stand_of
+
+if TYPE_CHECKING:
+    from loaddata.partitions.layout import ClusterLayout
+    from shedders.partitions.plan import Plan
+    from shedders.partitions.settings import PaceSettings
+
+WAVES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Partitions that could be on their way together. They do not wait for each other: as one arrives the next sets out."""
+
+    partitions: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """See the module.
+
+    Attributes:
+        plan_id: Of the plan.
+        open_count: Partitions that are not yet where they are to be.
+        copied_bytes: Still to be copied.
+        waves: As if each wave arrived as a whole.
+        least_s: Shortest time at the throttle; None: there is none.
+        findings: Of the checks.
+    """
+
+    plan_id: str
+    open_count: int
+    copied_bytes: int
+    waves: tuple[Wave, ...]
+    least_s: float | None
+    findings: tuple[Finding, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def dry_run(place: Place, plan: Plan, *, accept_unmet: bool) -> DryRun:
+    """Look at the cluster and say what would be done.
+
+    Raises:
+        KafkaAdapterError: Kafka is away.
+    """
+    with open_admin(place.client, timeout_s=place.timeout_s) as admin:
+        layout = read_layout(admin, now_ms=now_ms(), timeout_s=place.timeout_s)
+    pace = place.settings.pace
+    steps = _steps(plan, layout, pace)
+    return DryRun(
+        plan_id=plan.id,
+        open_count=len(steps),
+        copied_bytes=sum(one.size_bytes for one in steps),
+        waves=waves(steps, pace),
+        least_s=_least_s(plan, steps, pace.throttle_bytes_per_s),
+        findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
+    )
+
+
+def _steps(plan: Plan, layout: ClusterLayout, pace: PaceSettings) -> list[Step]:
+    found = []
+    for number, move in enumerate(plan.moves):
+        topic = layout.topics.get(move.topic)
+        stand = stand_of(move, topic, plan.topic_ids.get(move.topic, ""))
+        if topic is None or stand.standing in LOST or stand.standing is Standing.DONE:
+            continue
+        partition = topic.partitions[move.partition]
+        target = next_target(move, partition.replicas, one_replica=pace.one_replica)
+        found.append(
+            Step(
+                key=(move.topic, move.partition),
+                target=target,
+                brokers=concerned(partition.leader, partition.replicas, target),
+                size_bytes=(move.size_bytes or 0) * len(set(move.after) - set(partition.replicas)),
+                under_replicated=len(partition.isr) < len(partition.replicas),
+                number=number,
+            )
+        )
+    return found
+
+
+def waves(steps: list[Step], pace: PaceSettings) -> tuple[Wave, ...]:
+    """Partitions that the pace lets go together, until none is left."""
+    left = in_order(steps, pace.order)
+    found: list[Wave] = []
+    while left and len(found) < WAVES_MAX:
+        now = choose(left, InFlight(), pace)
+        gone = {one.key for one in now}
+        left = [one for one in left if one.key not in gone]
+        found.append(Wave(partitions=len(now), copied_bytes=sum(one.size_bytes for one in now)))
+    return tuple(found)
+
+
+def _least_s(plan: Plan, steps: list[Step], rate: int | None) -> float | None:
+    """The busiest broker's bytes at the rate that it is allowed, in or out."""
+    if rate is None:
+        return None
+    going = {one.key for one in steps}
+    moved: Mapping[tuple[str, int], int] = Counter()
+    for move in plan.moves:
+        if (move.topic, move.partition) in going:
+            for broker in move.added:
+                moved["in", broker] += move.size_bytes or 0  # type: ignore[index]
+            if move.leader_before is not None:
+                moved["out", move.leader_before] += move.copied_bytes  # type: ignore[index]
+    return max(moved.values(), default=0) / rate
