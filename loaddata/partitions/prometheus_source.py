@@ -130,9 +130,12 @@ def points_of(body: bytes) -> Iterator[Point]:
     Raises:
         ValueError: It is not of that form.
     """
-    for family in text_string_to_metric_families(body.decode("utf-8")):
-        for sample in family.samples:
-            yield Point(sample.name, sample.labels, sample.value)
+    try:
+        for family in text_string_to_metric_families(body.decode("utf-8")):
+            for sample in family.samples:
+                yield Point(sample.name, sample.labels, sample.value)
+    except (ArithmeticError, LookupError, AttributeError, TypeError) as error:  # the parser trusts its input
+        raise ValueError(str(error) or type(error).__name__) from None
 
 
 class ServerSource:

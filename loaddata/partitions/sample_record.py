@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ VALUE_BYTES_MAX: Final = 4_096
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FORMATS: Final = re.compile(r"partition-sample/([0-9]{1,9})")
 _TEXT_MAX: Final = 512
-_FIELDS: Final = frozenset(one.name for one in fields(PartitionSample))
+_FIELDS: Final = dict.fromkeys(one.name for one in fields(PartitionSample)).keys()
 _NEEDED: Final = frozenset({"cluster", "broker", "topic", "partition", "taken_at_ms"})
 
 
@@ -47,10 +47,11 @@ def encode(sample: PartitionSample) -> bytes:
     Raises:
         ValueError: It is none that `decode` would take, such as one with NaN; the message is the reason.
     """
-    found = checked(asdict(sample))
+    told = {name: getattr(sample, name) for name in _FIELDS}  # `asdict` takes five times as long
+    found = checked(told)
     if isinstance(found, Junk):
         raise ValueError(f"a sample of {sample.topic}-{sample.partition}: {found}")  # noqa: TRY004 - of the right type
-    return orjson.dumps({"format": FORMAT, **asdict(sample)})
+    return orjson.dumps({"format": FORMAT, **told})
 
 
 def decode(value: bytes | None, key: bytes | None = None) -> PartitionSample | Junk:

@@ -283,12 +283,13 @@ class SampleTopic:
         consumer.assign([begin])
         heard_s = time.monotonic()
         while position < end:
-            messages = consumer.consume(BATCH_RECORDS, _POLL_S)
-            if messages:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > self.timeout_s:
-                raise self._translated(self._last_error or TimeoutError("no record in time"))
-            for message in messages:
+            one = consumer.poll(_POLL_S)
+            if one is None:
+                if time.monotonic() - heard_s > self.timeout_s:
+                    raise self._translated(self._last_error or TimeoutError("no record in time"))
+                continue
+            heard_s = time.monotonic()
+            for message in (one, *consumer.consume(BATCH_RECORDS - 1, 0)):
                 error, offset = message.error(), message.offset()
                 if error is None and offset is not None:
                     position = offset + 1

@@ -1,12 +1,19 @@
 """The sample topic on a real Kafka."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from loaddata.partitions.admin import open_admin
 from loaddata.partitions.averages import average
+from loaddata.partitions.formulas import Hole, Taken
+from loaddata.partitions.kafka_cluster import read_layout
 from loaddata.partitions.loads import PartitionLoad
+from loaddata.partitions.loads_now import loads_now
+from loaddata.partitions.log_dirs_source import LogDirsSource
 from loaddata.partitions.sample import PartitionSample
 from loaddata.partitions.sample_record import Junk, encode, key_of
 from loaddata.partitions.sample_topic import ReadCounts, SampleTopic
@@ -86,8 +93,6 @@ def test_what_is_not_sound_is_counted_and_the_rest_is_written(kafka: Kafka, topi
 
 def test_a_compacted_topic_is_refused_and_a_kafka_that_is_away_named(kafka: Kafka, topic_prefix: str) -> None:
     settings = ClientSettings(kafka.bootstrap_servers)
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
-
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic_prefix, 1, 1, config={"cleanup.policy": "compact"})])[topic_prefix].result(20)
     with pytest.raises(TopicPolicyError, match=r"cleanup\.policy"):
@@ -99,3 +104,45 @@ def test_a_compacted_topic_is_refused_and_a_kafka_that_is_away_named(kafka: Kafk
 
 def _fields(sample: PartitionSample) -> dict:
     return {name: getattr(sample, name) for name in PartitionSample.__slots__}
+
+
+def test_log_directories_and_growth_become_loads(kafka: Kafka, topic_prefix: str) -> None:
+    """The whole thread without any metrics: two looks at the cluster, the topic, the averages, the loads of now."""
+    settings = ClientSettings(kafka.bootstrap_servers)
+    data, samples = f"{topic_prefix}-data", f"{topic_prefix}-samples"
+    topic = SampleTopic(settings, samples, partitions=2)
+    now_ms = time.time_ns() // 1_000_000
+    with open_admin(settings, timeout_s=20) as admin:
+        admin.create_topics({data: {"num_partitions": 2, "replication_factor": 1}}, wait_for_metadata=True)
+        source = LogDirsSource(admin)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+        def look(at_s: float) -> Taken:
+            layout = read_layout(admin, now_ms=now_ms)
+            return source.take(replace(layout, topics={data: layout.topics[data]}), taken_at_ms=now_ms, mono_s=at_s)
+
+        def fill(partition: int) -> None:
+            for _ in range(20):
+                producer.produce(data, b"x" * 1_000, partition=partition)
+            assert producer.flush(20) == 0
+
+        fill(0)
+        first = look(100.0)
+        assert first.holes == {("bytes-in", Hole.FIRST_LOOK): 2}
+        fill(1)
+        second = look(110.0)
+        assert second.holes == {}
+        sizes = [one.disk_bytes for one in second.samples]
+        assert all(20_000 < (size or 0) < 22_000 for size in sizes)
+        assert [one.bytes_in_per_s for one in second.samples] == [0, pytest.approx((sizes[1] or 0) / 10)]
+        layout = read_layout(admin, now_ms=now_ms)
+        before = loads_now(admin, layout, topic, now_ms=now_ms, window_s=600, interval_s=60)
+        assert "no samples of the last" in before.source
+        assert before.of[data, 1] == PartitionLoad(disk_bytes=sizes[1])
+        topic.create()
+        topic.write(second.samples[:1])
+        found = loads_now(admin, layout, topic, now_ms=now_ms, window_s=600, interval_s=60)
+    assert found.of[data, 0] == PartitionLoad(disk_bytes=sizes[0], bytes_in_per_s=0)
+    assert found.of[data, 1] == PartitionLoad(disk_bytes=sizes[1])  # no sample of it: its size at least
+    assert "samples of 1 of 10 intervals" in found.source
+    assert "from the log directories" in found.source
