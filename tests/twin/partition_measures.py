@@ -21,6 +21,8 @@ BY_BROKER = ("disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
 BY_TOPIC = ("topic-replicas", "topic-leaders")
 BY_PARTITION = ("rack-awareness", "preferred-leader")
 CAPACITIES = ("replica-capacity", "disk-capacity", "network-in-capacity", "network-out-capacity", "cpu-capacity")
+MEASURED = frozenset((*BY_BROKER, *BY_TOPIC, *BY_PARTITION, *CAPACITIES))
+"""What a mode is about (brokers that leave, replicas that are offline) is no goal to measure: `partition_rules` has it."""
 LED = frozenset({"leaders", "topic-leaders", "bytes-in", "bytes-out"})
 """Of these only the leader counts, and only brokers that may lead have a range."""
 NOTHING = PartitionLoad()
