@@ -11,6 +11,7 @@ from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 
 BROKERS_MAX: Final = 100_000
+SHARE_MAX: Final = 1_000
 ID_MAX: Final = 2**31 - 1
 _SPAN: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 _GOAL: Final = re.compile(r"([a-z][a-z0-9-]*)(?:=([0-9.]{1,20})(%?))?", re.ASCII)
@@ -58,10 +59,10 @@ def parse_goals(given: Sequence[str]) -> tuple[GoalChoice, ...]:
                 share = float(told[2]) / (100 if told[3] else 1)
         except ValueError:
             told = None
-        if told is None or (share is not None and not 0 <= share <= 1):
+        if told is None or (share is not None and not 0 <= share <= SHARE_MAX):
             raise CommandError(
                 f"--goals {part}: no goal with a range",
-                hint="Say disk, disk=0.1 or disk=10%, with commas between goals; a range is 0 to 1. "
+                hint="Say disk, disk=0.1 or disk=10%, with commas between goals; a range is 0 or more. "
                 "`statechannel partitions goals list` has the names.",
                 code=ExitCode.USAGE,
             )
