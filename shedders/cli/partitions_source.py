@@ -62,13 +62,28 @@ def _from_file(file: Path) -> Seen:
 def _from_cluster(connect: Connect, settings: PartitionsSettings, window_s: float | None) -> Seen:
     need_extra("kafka")
     from loaddata.partitions.admin import open_admin  # noqa: PLC0415 - the extra's library is needed only here
-    from loaddata.partitions.kafka_cluster import read_layout, read_sizes  # noqa: PLC0415
+    from loaddata.partitions.kafka_cluster import read_layout  # noqa: PLC0415
+    from loaddata.partitions.loads_now import loads_now  # noqa: PLC0415
+    from loaddata.partitions.sample_topic import SampleTopic  # noqa: PLC0415
 
     connection = connect()
-    timeout_s = max(connection.timeout_s, settings.sample.timeout_s)
+    sample = settings.sample
+    window_s = window_s or sample.window_s
+    topic = SampleTopic(connection.client, sample.topic, window_s=window_s, timeout_s=connection.timeout_s)
+    timeout_s = max(connection.timeout_s, sample.timeout_s)
     with progress("reading the cluster", 3) as told, open_admin(connection.client, timeout_s=timeout_s) as admin:
         told(1)
-        layout = read_layout(admin, now_ms=time.time_ns() // 1_000_000, timeout_s=timeout_s)
+        now_ms = time.time_ns() // 1_000_000
+        layout = read_layout(admin, now_ms=now_ms, timeout_s=timeout_s)
         told(2)
-        loads = read_sizes(admin, layout, timeout_s=timeout_s)
+        loads = loads_now(
+            admin,
+            layout,
+            topic,
+            now_ms=now_ms,
+            window_s=window_s,
+            interval_s=sample.interval_s,
+            completeness_min=sample.completeness_min,
+            timeout_s=timeout_s,
+        )
     return Seen(layout=layout, loads=loads, live=True)
