@@ -13,13 +13,15 @@ Fields are those of `Capacity`. What is not named is not limited; a disk's size 
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from loaddata.partitions.capacity import Capacities, Capacity
 from loaddata.partitions.strict_json import NUMBER_MAX, STRICT, cut, read_raw, sentence, told
@@ -41,10 +43,7 @@ class CapacityUnusableError(StateChannelError):
 class _File(BaseModel):
     model_config = STRICT
     default: Capacity = Capacity()
-    brokers: dict[str, dict[str, Any]] = {}
-
-
-_CAPACITY: Final = TypeAdapter(Capacity, config=STRICT)
+    brokers: dict[str, Capacity] = {}
 
 
 def read_capacities(path: Path) -> Capacities:
@@ -59,11 +58,14 @@ def read_capacities(path: Path) -> Capacities:
     except (ValueError, RecursionError) as error:  # no UTF-8 and no TOML are among them
         raise CapacityUnusableError(f"{path} is no TOML: {cut(str(error))}") from error
     try:
-        file = _File.model_validate(document)
-        of = {_broker(name, path): _over(file.default, values) for name, values in file.brokers.items()}
+        file = _File.model_validate_json(
+            json.dumps(document, default=str)
+        )  # strict values, lists and tables as in JSON
     except ValidationError as error:
         faults = [sentence(one) for one in error.errors(include_url=False)]
         raise CapacityUnusableError(told(path, faults)) from error
+    named: Mapping[str, Any] = document.get("brokers", {})
+    of = {_broker(name, path): _over(file.default, own, named[name]) for name, own in file.brokers.items()}
     faults = [
         f"{where}.{name}: more than 0 is wanted, found {value}"
         for where, one in {"default": file.default, **{f"brokers.{id_}": one for id_, one in of.items()}}.items()
@@ -75,9 +77,8 @@ def read_capacities(path: Path) -> Capacities:
     return Capacities(default=file.default, of=MappingProxyType(dict(sorted(of.items()))))
 
 
-def _over(default: Capacity, values: dict[str, Any]) -> Capacity:
-    own = _CAPACITY.validate_python(values)
-    return replace(default, **{name: getattr(own, name) for name in values})
+def _over(default: Capacity, own: Capacity, named: Iterable[str]) -> Capacity:
+    return replace(default, **{name: getattr(own, name) for name in named})
 
 
 def _broker(name: str, path: Path) -> int:

@@ -18,7 +18,7 @@ def show(grid: Grid, *, gap: bool = True) -> None:
     """A table on standard output, and what stands below it."""
     if gap:
         stdout().print()
-    print_table(grid.headers, grid.rows, title=cell(grid.title), empty="nothing")
+    print_table(grid.headers, grid.rows, title=cell(grid.title) if grid.title else "", empty="nothing")
     for note in grid.notes:
         stdout().print(cell(note), markup=False)
 

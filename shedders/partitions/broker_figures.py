@@ -9,12 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from loaddata.partitions.formulas import FOLLOWER_PART
 from loaddata.partitions.layout import ClusterLayout
 from loaddata.partitions.loads import CPU_UNITS, PartitionLoad, PartitionLoads
 from shedders.partitions.plan import BrokerChange, BrokerFigures, PartitionMove
 
-FOLLOWER_CPU_PART = 3
-"""A follower takes a third of its leader's CPU (source document, section 2)."""
 _KNOWN = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu_units")
 
 
@@ -36,7 +35,7 @@ class _Sums:
             value = getattr(load, name)
             if value is None or (name.startswith("bytes_") and not leads):
                 continue
-            part = value if leads or name != "cpu_units" else value // FOLLOWER_CPU_PART
+            part = value if leads or name != "cpu_units" else value // FOLLOWER_PART
             setattr(self, name, (getattr(self, name) or 0) + part)
 
     def figures(self) -> BrokerFigures:

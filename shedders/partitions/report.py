@@ -58,7 +58,10 @@ def _overview(plan: Plan, told: Estimate) -> Iterator[tuple[str, str]]:
     if plan.goals:
         yield "goals", goals_said(plan.goals)
     if plan.moves:
-        yield "takes", f"about {length(told.duration_s)}: {'; '.join(told.sentences())}"
+        most, *rest = told.sentences()
+        yield "takes", f"about {length(told.duration_s)}; {most}"
+        for one in rest:
+            yield " ", one
     if plan.made_at_ms:
         yield (
             "made",
@@ -173,9 +176,15 @@ def _broker(one: BrokerChange) -> tuple[str, ...]:
         told("disk_bytes", size),
         told("bytes_in_per_s", rate),
         told("bytes_out_per_s", rate),
-        f"{one.replicas_in}: {size(one.bytes_in)}" if one.replicas_in else "-",
-        f"{one.replicas_out}: {size(one.bytes_out)}" if one.replicas_out else "-",
+        _passes(one.replicas_in, one.bytes_in),
+        _passes(one.replicas_out, one.bytes_out),
     )
+
+
+def _passes(replicas: int, data: int) -> str:
+    if not replicas:
+        return "-"
+    return f"{replicas}: {size(data)}" if data else str(replicas)
 
 
 def _changed(before: BrokerFigures, after: BrokerFigures, field: str, text: Callable[[float], str]) -> str:
