@@ -29,7 +29,9 @@ def running_plan(place: Place, plan_id: str | None) -> tuple[str, bool]:
     return found, holder is not None and holder.plan_id == found
 
 
-def tell_executor(place: Place, plan_id: str | None, wish: Wish, output: Output, *, hint: str, **throttle: int | None) -> None:
+def tell_executor(
+    place: Place, plan_id: str | None, wish: Wish, output: Output, *, hint: str, **throttle: int | None
+) -> None:
     """Tell it, and wait until it has heard.
 
     Raises:
@@ -65,7 +67,7 @@ def _answer(place: Place, plan_id: str, wish: Wish) -> str:
                 return f"ended ({past.stop['kind']})"
             if past.state == _STATE[str(wish)]:
                 return "running" if past.state == "begun" else past.state
-            told()
+            told("")
             time.sleep(_POLL_S)
     raise CommandError(
         f"the executor of plan {plan_id} has not answered in {ANSWER_S:g} s; it may still hear it",

@@ -41,17 +41,26 @@ PlanId = Annotated[
 Throttle = Annotated[
     int | None,
     typer.Option(
-        "--throttle", metavar="BYTES/S", min=0, max=2**60, help="Replication rate of each broker for what moves; 0: none."
+        "--throttle",
+        metavar="BYTES/S",
+        min=0,
+        max=2**60,
+        help="Replication rate of each broker for what moves; 0: none.",
     ),
 ]
 MovesPerBroker = Annotated[
     int | None,
     typer.Option(
-        "--moves-per-broker", metavar="N", min=1, max=10_000, help="Partitions that one broker gets, gives or is read for."
+        "--moves-per-broker",
+        metavar="N",
+        min=1,
+        max=10_000,
+        help="Partitions that one broker gets, gives or is read for.",
     ),
 ]
 MovesMax = Annotated[
-    int | None, typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Partitions on their way at a time.")
+    int | None,
+    typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Partitions on their way at a time."),
 ]
 BytesInFlight = Annotated[
     int | None,
@@ -80,7 +89,9 @@ def place_of(connect: Connect, state: Path | None, **pace: Any) -> Place:
     """
     need_extra("kafka")
     if pace.get("order") not in {None, *ORDERS}:
-        raise CommandError(f"--order {pace['order']}: no such order", hint=f"One of {', '.join(ORDERS)}.", code=ExitCode.USAGE)
+        raise CommandError(
+            f"--order {pace['order']}: no such order", hint=f"One of {', '.join(ORDERS)}.", code=ExitCode.USAGE
+        )
     from shedders.partitions.execution.session import Place  # noqa: PLC0415 - kafka-python is an extra
 
     connection = connect()
@@ -219,7 +230,9 @@ def tell_end(plan: Plan, end: End, output: Output, **more: Any) -> None:
         stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions", markup=False)
     hint = stop.hint
     if left:
-        hint = f"Throttles are left on {', '.join(left)}: `statechannel partitions cancel {plan.id}` removes them. {hint}"
+        hint = (
+            f"Throttles are left on {', '.join(left)}: `statechannel partitions cancel {plan.id}` removes them. {hint}"
+        )
     if not stop.good:
         code = ExitCode.INTERRUPTED if str(stop.kind) == "interrupted" else ExitCode.REJECTED
         if str(stop.kind) in _UNKNOWN_ENDS:
