@@ -67,7 +67,7 @@ def _answer(place: Place, plan_id: str, wish: Wish) -> str:
                 return f"ended ({past.stop['kind']})"
             if past.state == _STATE[str(wish)]:
                 return "running" if past.state == "begun" else past.state
-            told()
+            told("")
             time.sleep(_POLL_S)
     raise CommandError(
         f"the executor of plan {plan_id} has not answered in {ANSWER_S:g} s; it may still hear it",

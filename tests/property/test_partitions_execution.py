@@ -1,5 +1,6 @@
 """Plans carried out on a dumb Kafka: always the planned layout, bounds kept, nothing moved twice, throttles put back."""
 
+from functools import partial
 from random import Random
 
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from shedders.partitions.execution.seen import StopKind
 from shedders.partitions.plan import Plan
 from shedders.partitions.settings import PaceSettings
-from tests.support.partition_twin import Ledger, Part, Twin, made, move, run
+from tests.support.partition_twin import At, Ledger, Part, Twin, made, move, run
 
 BEFORE = {
     ("broker", "1"): {"leader.replication.throttled.rate": "77"},
@@ -46,10 +47,11 @@ def worlds(draw: st.DrawFn, *, faults: float = 0.0, lag: float = 0.0) -> tuple[T
     return twin, made(moves), pace
 
 
-def reached(twin: Twin, plan: Plan) -> None:
+def reached(twin: Twin, plan: Plan, *, leaders: bool = True) -> None:
     for one in plan.moves:
         part = twin.parts[one.topic, one.partition]
-        assert (tuple(part.replicas), part.leader, part.moving) == (one.after, one.after[0], False)
+        assert (tuple(part.replicas), part.moving) == (one.after, False)
+        assert part.leader == one.after[0] or not leaders
 
 
 def bounded(twin: Twin, plan: Plan, pace: PaceSettings) -> None:
@@ -101,4 +103,33 @@ def test_lost_answers_refusals_and_stale_looks_change_nothing(
     end, _ = run(twin, plan, pace, Ledger(kills=kills))
     assert end.stop.kind is StopKind.DONE, end.stop
     reached(twin, plan)
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    worlds(faults=0.05),
+    st.dictionaries(st.integers(2, 60), st.tuples(st.integers(1, 6), st.integers(1, 200)), max_size=4),
+)
+def test_brokers_that_die_end_it_with_a_reason_and_it_goes_on_when_they_are_back(
+    world: tuple[Twin, Plan, PaceSettings], deaths: dict[int, tuple[int, int]]
+) -> None:
+    twin, plan, pace = world
+    pace = pace.model_copy(update={"broker_grace_s": 20.0, "urp_grace_s": 20.0, "stalled_s": 500.0, "settle_s": 3.0})
+    ledger = At({at: partial(twin.kill_broker, broker, for_s=length) for at, (broker, length) in deaths.items()})
+    ends = []
+    for _ in range(20):
+        end, _ = run(twin, plan, pace, ledger)
+        ends.append(end.stop)
+        left = {key for key in twin.configs if twin.configs[key] not in ({}, BEFORE.get(key, {}))}
+        assert left <= set(end.throttles_left)
+        if end.stop.kind is StopKind.DONE:
+            break
+        assert end.stop.reason
+        assert end.stop.hint
+        while twin.back:
+            twin.wait(5.0)
+    assert ends[-1].kind is StopKind.DONE, ends
+    reached(twin, plan, leaders=False)  # one may die in the moment in which all is done
+    assert twin.under_min == 0
     assert {key: value for key, value in twin.configs.items() if value} == BEFORE

@@ -7,7 +7,7 @@ all that were added are in sync; a withdrawn one keeps the order that it has got
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -286,6 +286,23 @@ class Ledger:
         return found
 
 
+class At(Ledger):
+    """Does something to the twin after so many looks."""
+
+    def __init__(self, doing: dict[int, Callable[[], None]]) -> None:
+        super().__init__()
+        self._doing, self._looks = doing, 0
+
+    def heard(self) -> tuple[Asked, str]:
+        self._looks += 1
+        if self._looks in self._doing:
+            self._doing[self._looks]()
+        return self.asked, ""
+
+    def names(self) -> list[str]:
+        return [one["event"] for one in self.events]
+
+
 class Deadly:
     """The twin as a port that may kill the tool before or after a call."""
 
@@ -311,7 +328,7 @@ def run(twin: Twin, plan: Plan, pace: PaceSettings, ledger: Ledger, *, steps_max
     def wait(length_s: float) -> None:
         nonlocal waits
         waits += 1
-        assert waits < steps_max, f"no end: {[one for one in ledger.events][-5:]}"
+        assert waits < steps_max, f"no end: {ledger.events[-5:]}"
         twin.wait(length_s)
 
     while True:

@@ -1,4 +1,4 @@
-"""The cluster as the runner needs it, through kafka-python's admin client (Kafka >= 2.4: alterPartitionReassignments, KIP-455)."""
+"""The cluster as the runner needs it, through kafka-python's admin client; Kafka 2.4 or newer (reassignments: KIP-455)."""
 
 from __future__ import annotations
 
@@ -203,9 +203,9 @@ class ClusterPort:
                 return Answer(outcome=Outcome.REJECTED, refused=refused, reason=_words(error))
             except (kafka_python.KafkaError, OSError, RuntimeError) as error:
                 return Answer(outcome=Outcome.UNKNOWN, refused=refused, reason=_words(error))
-            for place, error in told.items():
-                if error is not None and not issubclass(error, kafka_python.NoReassignmentInProgressError):
-                    refused[place.topic, place.partition] = _words(error())
+            for place, kind in told.items():
+                if kind is not None and not issubclass(kind, kafka_python.NoReassignmentInProgressError):
+                    refused[place.topic, place.partition] = _words(kind())
         return Answer(outcome=Outcome.ACCEPTED, refused=refused)
 
     def elect(self, keys: tuple[Key, ...]) -> Answer:

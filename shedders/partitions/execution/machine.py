@@ -109,9 +109,7 @@ class Machine:
 
     def give_up(self, stop: Stop) -> End:
         """End at once, with nothing put back: the cluster does not answer."""
-        self.stop(stop)
-        assert self._stop is not None
-        self.ended = End(stop=self._stop, throttles_left=self._throttling.left)
+        self.ended = End(stop=self._stop or stop, throttles_left=self._throttling.left)
         return self.ended
 
     def step(self, now_s: float, seen: Observation) -> tuple[Effect, ...]:
@@ -127,7 +125,7 @@ class Machine:
             self._throttling.learn(seen.configs)
         found: list[Effect] = list(self._look(now_s, seen))
         if self._stop is not None:
-            found += self._finish(now_s)
+            found += self._finish(now_s, self._stop)
         else:
             found += self._take_wishes(seen)
             found += self._go_on(now_s, seen)
@@ -159,8 +157,8 @@ class Machine:
         for key, move in self._moves.items():
             stand = stand_of(move, seen.topics.get(move.topic), self._plan.topic_ids.get(move.topic, ""))
             was = self.stands.get(key)
-            # What was done is no longer ours: leaders come and go with brokers.
-            if was is not None and was.standing is Standing.DONE:
+            # What others do with one that was done is theirs; but its leader may have gone with a broker that is back.
+            if was is not None and was.standing is Standing.DONE and stand.standing is not Standing.ELECT:
                 continue
             self.stands[key] = stand
             partition, asked = seen.partition(key), self._asked.get(key)
@@ -254,8 +252,7 @@ class Machine:
         return [*chosen, *orders[: self._pace.leaders_at_once]], held
 
     def _step_of(self, key: Key, seen: Observation) -> tuple[Step, str]:
-        partition, move = seen.partition(key), self._moves[key]
-        assert partition is not None
+        partition, move = seen.at(key), self._moves[key]
         now = partition.replicas
         target = next_target(move, now, one_replica=self._pace.one_replica)
         added = [one for one in target if one not in now]
@@ -276,8 +273,7 @@ class Machine:
     def _in_flight(self, seen: Observation, moving: list[Key]) -> InFlight:
         flight = InFlight()
         for key in moving:
-            partition = seen.partition(key)
-            assert partition is not None
+            partition = seen.at(key)
             source = () if partition.leader is None or not partition.adding else (partition.leader,)
             size = (self._moves[key].size_bytes or 0) * len(partition.adding)
             flight.take({*partition.adding, *partition.removing, *source}, size)
@@ -288,8 +284,7 @@ class Machine:
     def _start(self, seen: Observation, moving: list[Key], chosen: list[Step]) -> Iterable[Effect]:
         copies = []
         for key, target in [*((key, None) for key in moving), *((one.key, one.target) for one in chosen)]:
-            partition = seen.partition(key)
-            assert partition is not None
+            partition = seen.at(key)
             adding = frozenset(partition.adding if target is None else target) - frozenset(
                 () if target is None else partition.replicas
             )
@@ -375,21 +370,20 @@ class Machine:
             return
         self.stop(Stop(kind=StopKind.CANCELLED))
 
-    def _finish(self, now_s: float) -> Iterable[Effect]:
-        assert self._stop is not None
+    def _finish(self, now_s: float, stop: Stop) -> Iterable[Effect]:
         if self._stopping_since_s is None:
             self._stopping_since_s = now_s
-            facts = {"kind": str(self._stop.kind), "reason": self._stop.reason}
+            facts = {"kind": str(stop.kind), "reason": stop.reason}
             yield Record(event=events.STOPPING, facts=facts)
-        ours = self._stop.kind is not StopKind.REPLACED  # else they are the other's by now
+        ours = stop.kind is not StopKind.REPLACED  # else they are the other's by now
         if ours and self._throttling.left and now_s - self._stopping_since_s < RESTORE_S:
             yield from self._throttling.restore(self._throttling.left)
             if self._throttling.left:
                 return
-        facts = {"kind": str(self._stop.kind), "reason": self._stop.reason, "hint": self._stop.hint}
+        facts = {"kind": str(stop.kind), "reason": stop.reason, "hint": stop.hint}
         left = self._throttling.left if ours else ()
         yield Record(event=events.ENDED, facts=facts | {"throttles_left": [events.resource_text(one) for one in left]})
-        self.ended = End(stop=self._stop, throttles_left=left)
+        self.ended = End(stop=stop, throttles_left=left)
         yield self.ended
 
     def _just_asked(self, key: Key, now_s: float) -> bool:

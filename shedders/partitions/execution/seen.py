@@ -80,6 +80,10 @@ class Observation:
             return None
         return topic.partitions[key[1]]
 
+    def at(self, key: Key) -> KafkaPartition:
+        """One partition that is known to exist."""
+        return self.topics[key[0]].partitions[key[1]]
+
 
 class Outcome(StrEnum):
     """How a call ended."""

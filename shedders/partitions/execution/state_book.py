@@ -18,7 +18,6 @@ from shedders.partitions.execution.seen import Asked, Wish
 
 VERSION: Final = 1
 CHUNK_BYTES: Final = 400_000
-CLOSED: Final = frozenset({"ended"})
 
 
 @dataclass(slots=True)
@@ -76,9 +75,7 @@ class StateBook:
         self.newest_ms = max(self.newest_ms, timestamp_ms)
         try:
             record = orjson.loads(value or b"")
-            if record["v"] != VERSION:
-                raise ValueError(record["v"])
-            _TAKERS[record["kind"]](self, timestamp_ms, record)
+            _TAKERS[record["v"], record["kind"]](self, timestamp_ms, record)
         except (KeyError, TypeError, ValueError):
             self.junk += 1
 
@@ -138,12 +135,12 @@ class StateBook:
 
 
 _TAKERS: Final = {
-    "plan": StateBook._plan,  # noqa: SLF001 - of the class above
-    "events": StateBook._events,  # noqa: SLF001
-    "claim": StateBook._claim,  # noqa: SLF001
-    "beat": StateBook._beat,  # noqa: SLF001
-    "leave": StateBook._leave,  # noqa: SLF001
-    "control": StateBook._control,  # noqa: SLF001
+    (VERSION, "plan"): StateBook._plan,  # noqa: SLF001 - of the class above
+    (VERSION, "events"): StateBook._events,  # noqa: SLF001
+    (VERSION, "claim"): StateBook._claim,  # noqa: SLF001
+    (VERSION, "beat"): StateBook._beat,  # noqa: SLF001
+    (VERSION, "leave"): StateBook._leave,  # noqa: SLF001
+    (VERSION, "control"): StateBook._control,  # noqa: SLF001
 }
 
 

@@ -41,7 +41,7 @@ class StateTopics(ChannelTopics):
 
     @property
     def reader_group(self) -> str:
-        """librdkafka asks for one; nothing is ever committed to it."""
+        """A name that librdkafka asks for; nothing is ever committed to it."""
         return f"{self.channel}-reader"
 
     @property

@@ -64,9 +64,7 @@ def status_of(place: Place, known: Known, *, now_ms: int) -> Status:
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
         seen = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).look(full=True, configs=())
     stands = {
-        (move.topic, move.partition): stand_of(
-            move, seen.topics.get(move.topic), plan.topic_ids.get(move.topic, "")
-        )
+        (move.topic, move.partition): stand_of(move, seen.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
         for move in plan.moves
     }
     running = known.holder is not None and known.holder.plan_id == plan.id

@@ -49,7 +49,7 @@ class Watch:
         self._plan = plan
         self._pace = pace
         self._since: dict[object, float] = {}
-        self._first_alive: frozenset[int] | None = None
+        self._first_alive: frozenset[int] = frozenset()
         self._baseline: frozenset[Key] | None = None
         self._extra: frozenset[Key] = frozenset()
         self._progress: dict[Key, _Progress] = {}
@@ -65,8 +65,7 @@ class Watch:
         self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
     ) -> Stop | None:
         """The first reason to end, the gravest first."""
-        if self._first_alive is None:
-            self._first_alive = seen.alive
+        self._first_alive = self._first_alive or seen.alive
         self._learn(seen, stands)
         for stop in self._reasons(now_s, seen, stands, moves):
             return stop
@@ -84,9 +83,8 @@ class Watch:
             count = self._counts.setdefault(name, len(topic.partitions))
             if len(topic.partitions) > count:
                 self._counts[name] = len(topic.partitions)
-                self.remarks.append(
-                    f"topic {name} has grown from {count} to {len(topic.partitions)} partitions; the plan does not move the new ones"
-                )
+                grown = f"topic {name} has grown from {count} to {len(topic.partitions)} partitions"
+                self.remarks.append(f"{grown}; the plan does not move the new ones")
         for key in seen.foreign:
             if ("foreign", key) not in self._since:
                 self._since["foreign", key] = 0.0
@@ -136,7 +134,6 @@ class Watch:
     def _brokers(
         self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
     ) -> Iterator[Stop]:
-        assert self._first_alive is not None
         away = self._first_alive - seen.alive
         many = len(away) >= VANISHED_MIN and len(away) * VANISHED_SHARE >= len(self._first_alive)
         if self._lasts(now_s, "vanished", many, self._pace.settle_s):
@@ -164,8 +161,7 @@ class Watch:
     def _stalled(self, now_s: float, seen: Observation, stands: Mapping[Key, Stand]) -> Iterator[Stop]:
         moving = [key for key, stand in stands.items() if stand.standing is Standing.MOVING]
         for key in moving:
-            partition = seen.partition(key)
-            assert partition is not None
+            partition = seen.at(key)
             before = self._progress.get(key)
             sizes = before.sizes if before is not None else ()
             if seen.copied is not None:
@@ -176,7 +172,10 @@ class Watch:
             elif now_s - before.since_s >= self._pace.stalled_s:
                 yield Stop(
                     kind=StopKind.STALLED,
-                    reason=f"{named(key)} is on its way to {list(partition.adding)} without progress for {self._pace.stalled_s:g} s",
+                    reason=(
+                        f"{named(key)} is on its way to {list(partition.adding)} without any progress "
+                        f"for {self._pace.stalled_s:g} s"
+                    ),
                     hint=f"Look at these brokers, and at the throttle (`resume --throttle`). {AFTER_MENDING}",
                 )
         for key in set(self._progress) - set(moving):

@@ -102,7 +102,7 @@ def restoration(
             to_be = old if has in rates else has
         else:
             kept = [one for one in _entries(has) if one not in own or one in _entries(old)]
-            to_be = ",".join(kept) or (None if not old else old)
+            to_be = ",".join(kept) or (old or None)
         if to_be != has and set(_entries(to_be)) != set(_entries(has)):
             changes[name] = to_be
     return changes
