@@ -42,6 +42,8 @@ TOPIC = "data"
 PARTITIONS = 9
 RECORDS = 9_000
 WAIT_S = 120.0
+QUICK = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
+"""A dead node is found out after so long."""
 PACE = {"poll_s": 0.2, "full_look_s": 0.6, "settle_s": 2, "executor_away_s": 4, "broker_grace_s": 90, "urp_grace_s": 90}
 
 
@@ -61,7 +63,9 @@ class Lab:
         return self.folder / "state"
 
     def options(self) -> list[str]:
-        flags = [part for name, value in PACE.items() for part in ("--set", f"extensions.partitions.pace.{name}={value}")]
+        flags = [
+            part for name, value in PACE.items() for part in ("--set", f"extensions.partitions.pace.{name}={value}")
+        ]
         return ["-b", self.nodes.address, "--state", str(self.state), "--output", "json", *flags]
 
     def run(self, *args: str, code: int = 0) -> Any:
@@ -192,7 +196,7 @@ class Lab:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("partitions")
-    nodes = KafkaNodes(folder, 3, [])
+    nodes = KafkaNodes(folder, 3, properties=QUICK)
     try:
         asyncio.run(nodes.start())
         settings = ClientSettings(nodes.address)

@@ -75,7 +75,7 @@ def main(address: str, root: str, plan_file: str, lives: str) -> None:
         if child == 0:
             try:
                 print(f"done {live(address, Path(root), Path(plan_file), at)}", flush=True)
-            except BaseException as error:  # noqa: BLE001 - it must not go on as the parent
+            except BaseException as error:  # it must not go on as the parent
                 print(f"failed {type(error).__name__}: {error}", flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)
