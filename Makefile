@@ -46,10 +46,11 @@ $(VENV)/.stamp-kafka: statechannel/embedded/jars.sha256 requirements-java.txt $(
 	@touch $@
 
 # Spark, and the tools of tests and checks, are half a gigabyte that nobody needs to see the demo.
-$(VENV)/.stamp-dev: requirements-dev.txt spark/jars.sha256 $(VENV)/.stamp-kafka
+$(VENV)/.stamp-dev: requirements-dev.txt spark/jars.sha256 tests/support/kafka_tools.sha256 $(VENV)/.stamp-kafka
 	@echo "setup: installing Spark and the tools of tests and checks (one to two minutes the first time)"
 	@$(PIP) --require-hashes -r requirements-dev.txt
 	@$(PY) -m spark.jars
+	@$(PY) -m tests.support.kafka_tools
 	@$(PY) -m spark.class_archive
 	@touch $@
 

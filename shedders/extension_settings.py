@@ -24,7 +24,8 @@ def configured(name: str, model: type[Model], values: Mapping[str, Any]) -> Mode
         return model.model_validate(dict(values))
     except ValidationError as error:
         known = list(model.model_fields)
-        raise SettingsError([_problem(name, detail, known) for detail in error.errors(include_url=False)]) from error
+        problems = [_problem(name, detail, known) for detail in error.errors(include_url=False)]
+        raise SettingsError(problems, hint=f"Every setting is explained in design/{name}-settings.md.") from error
 
 
 def _problem(name: str, detail: Any, known: Sequence[str]) -> str:

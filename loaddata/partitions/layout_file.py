@@ -92,6 +92,7 @@ class _File(BaseModel):
     format: str
     cluster_id: str = ""
     read_at_ms: int = 0
+    remarks: tuple[str, ...] = ()
     brokers: tuple[KafkaBroker, ...]
     topics: tuple[_TopicPart, ...]
     loads: _LoadsPart = _LoadsPart()
@@ -112,6 +113,7 @@ def write_layout(path: Path, layout: ClusterLayout, loads: PartitionLoads) -> No
             "format": FORMAT,
             "cluster_id": layout.cluster_id,
             "read_at_ms": layout.read_at_ms,
+            "remarks": layout.remarks,
             "loads": {"from_ms": loads.from_ms, "to_ms": loads.to_ms, "source": loads.source},
             "brokers": layout.brokers,
             "topics": [_topic(one, loads) for one in layout.topics.values()],
@@ -160,6 +162,7 @@ def _layout(file: _File) -> ClusterLayout:
         brokers=tuple(sorted(file.brokers, key=lambda one: one.id)),
         topics=MappingProxyType({one.name: _made(one) for one in topics}),
         read_at_ms=file.read_at_ms,
+        remarks=file.remarks,
     )
 
 

@@ -122,7 +122,7 @@ def validated(raw: bytes, adapter: TypeAdapter[Made], where: object, refuse: Ref
     try:
         return adapter.validate_json(raw)
     except ValidationError as error:
-        raise refuse(told(where, [_sentence(one) for one in error.errors(include_url=False)]), hint) from error
+        raise refuse(told(where, [sentence(one) for one in error.errors(include_url=False)]), hint) from error
 
 
 def told(where: object, faults: Sequence[str]) -> str:
@@ -138,7 +138,8 @@ def twice(numbers: Sequence[int]) -> int | None:
     return None if len(set(numbers)) == len(numbers) else next(one for one in numbers if numbers.count(one) > 1)
 
 
-def _sentence(detail: Any) -> str:
+def sentence(detail: Any) -> str:
+    """One of pydantic's errors, with the place."""
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{cut(part)}" for part in detail["loc"]).lstrip(".")
     match detail["type"]:
         case "missing" | "missing_argument" | "missing_keyword_only_argument":

@@ -177,5 +177,10 @@ class Plan:
 
     @property
     def infeasible(self) -> tuple[GoalOutcome, ...]:
-        """Hard goals that do not hold at its end."""
-        return tuple(one for one in self.goals if one.hard and one.status not in {GoalStatus.MET, GoalStatus.NO_DATA})
+        """Hard goals that the plan was to meet and does not: `apply` refuses it.
+
+        A mode that may move little (add-brokers, demote) does not answer for what was out of range before and got no worse:
+        that is unmet, or improved.
+        """
+        refused = {GoalStatus.INFEASIBLE, GoalStatus.NOT_REACHED}
+        return tuple(one for one in self.goals if one.hard and one.status in refused)

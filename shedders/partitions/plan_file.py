@@ -107,6 +107,10 @@ def parse_plan(raw: bytes, where: str = "the plan") -> Plan:
     if "partitions" in names and "format" not in names:
         hint = "`statechannel partitions show` takes it with --layout FILE; apply takes only plans."
         raise PlanUnusableError(f"{where} is no plan but looks like a reassignment file of Kafka's own tool", hint=hint)
+    if str(names.get("format")).startswith("kafka-layout/"):
+        raise PlanUnusableError(
+            f"{where} is no plan but a layout", hint=f"Plan from it: `statechannel partitions plan --layout {where}`."
+        )
     checked_format(names.get("format"), FORMAT, where, _unusable, hint=_HINT)
     file = validated(raw, _ADAPTER, where, _unusable, hint=_HINT)
     plan = Plan(**{name: getattr(file, name) for name in _FIELDS})
@@ -128,7 +132,7 @@ def _faults(plan: Plan) -> Iterator[str]:
     if len(set(goals)) < len(goals):
         yield "goals: one stands there twice"
     brokers = [one.id for one in plan.brokers]
-    again = twice(brokers)
+    known, again = set(brokers), twice(brokers)
     if again is not None:
         yield f"brokers: {again} stands there twice"
     seen: set[tuple[str, int]] = set()
@@ -139,7 +143,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         seen.add((one.topic, one.partition))
         if plan.topic_ids and one.topic not in plan.topic_ids:
             yield f"{where}: the topic is not in topic_ids"
-        yield from (f"{where}: {fault}" for fault in _move_faults(one, set(brokers)))
+        yield from (f"{where}: {fault}" for fault in _move_faults(one, known))
 
 
 def _move_faults(one: PartitionMove, known: set[int]) -> Iterator[str]:

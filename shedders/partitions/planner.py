@@ -1,16 +1,47 @@
-"""The planner: goals in order change a virtual cluster; the difference from the real one is the plan."""
+"""The planner: goals in order change a virtual cluster; the difference from the real one is the plan.
+
+Rounds over all goals are made until one makes no move; then what no goal needs is taken back, and both again until nothing
+changes. Each move lessens its goal's excess and no earlier goal's, each taking back copies less at the same excess: so this
+ends, and planning again from where it ends finds nothing to do.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loaddata.partitions.cluster import Known, VirtualCluster
+from shedders.partitions.asking import check, frozen
+from shedders.partitions.goals.goal import Goal
+from shedders.partitions.limits import Limits
+from shedders.partitions.outcome import as_json, broker_changes, figures, identity, partition_moves
+from shedders.partitions.plan import GoalOutcome, GoalStatus, Plan, Spread
+from shedders.partitions.registry import DEFAULTS, OF_MODES, available, find
+from shedders.partitions.request import GoalChoice, Mode
+from shedders.partitions.scope import Scope
+from shedders.partitions.search import Search, Step, TimeSpentError
+from shedders.partitions.takeback import take_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loaddata.partitions.layout import ClusterLayout
     from loaddata.partitions.loads import PartitionLoads
-    from shedders.partitions.plan import Plan
     from shedders.partitions.request import PlanRequest
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One goal and how far it has come."""
+
+    goal: Goal
+    nothing: str | None
+    before: Spread | None
+    limits: Limits
+    earlier: tuple[Goal, ...]
+    moves: int = 0
+    took_s: float = 0.0
+    reached: bool = False
 
 
 def plan_partitions(
@@ -20,6 +51,7 @@ def plan_partitions(
     *,
     now_s: Callable[[], float] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    steps: list[Step] | None = None,
 ) -> Plan:
     """Plan moves that bring the cluster to the goals of the request with as few bytes as it can find.
 
@@ -29,8 +61,167 @@ def plan_partitions(
         request: What is asked for.
         now_s: Monotonic clock, for the time budget and the time of each goal; without one there is no budget.
         progress: Called with the goal's name, how many of its cells are looked at, and how many there are.
+        steps: Each step of the search is added to it, for those who check them.
 
     Raises:
         RequestRefusedError: Unknown brokers, patterns that leave nothing, a range that cannot hold the replicas.
     """
-    raise NotImplementedError
+    clock = now_s or (lambda: 0.0)
+    began_s = clock()
+    check(layout, request)
+    for choice in request.goals:
+        find(choice.name)
+    cluster = VirtualCluster(
+        layout, loads, completeness_min=request.completeness_min, room=request.replication_factor or 1
+    )
+    stay, remarks = frozen(cluster, request)
+    search = Search(cluster, Scope(cluster, layout, request, stay), request, now_s=now_s, steps=steps)
+    works = _prepare(search, request)
+    before = figures(cluster)
+    complete = _run(search, works, clock, progress)
+    outcomes = tuple(_outcome(search, work, complete=complete) for work in works)
+    moves = partition_moves(search, [work.goal.name for work in works])
+    remarks += _remarks(search, works, request, complete=complete)
+    fingerprint = layout.fingerprint()
+    return Plan(
+        id=identity(layout.cluster_id, fingerprint, moves),
+        cluster_id=layout.cluster_id,
+        layout=fingerprint,
+        topic_ids={name: layout.topics[name].topic_id for name in sorted({one.topic for one in moves})},
+        made_at_ms=layout.read_at_ms,
+        request=as_json(request),
+        goals=outcomes,
+        brokers=broker_changes(cluster, before, moves),
+        moves=moves,
+        complete=complete and not search.stinted,
+        remarks=tuple(remarks),
+        took_s=clock() - began_s,
+    )
+
+
+def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> list[tuple[type[Goal], GoalChoice]]:
+    """Goals in order: those asked for, else the mode's; what the mode is about comes after the hard ones that come first."""
+    every = available()
+    asked = request.goals or tuple(GoalChoice(name=name) for name in DEFAULTS[request.mode])
+    if request.mode is Mode.ADD_BROKERS and not request.goals:
+        unneeded = "replicas" if cluster.known[:, Known.DISK].any() else "disk"
+        asked = tuple(one for one in asked if one.name != unneeded)
+    found = [(every[choice.name], choice) for choice in asked]
+    own = {
+        "brokers-leave": bool(scope.leaving.any()),
+        "offline-replicas": request.mode is Mode.FIX_OFFLINE,
+        "demotion": request.mode is Mode.DEMOTE,
+        "replication-factor": request.mode is Mode.REPLICATION_FACTOR,
+    }
+    place = next((at for at, (one, _) in enumerate(found) if not one.hard), len(found))
+    found[place:place] = [(OF_MODES[name], GoalChoice(name=name)) for name, wanted in own.items() if wanted]
+    return found
+
+
+def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
+    cluster, scope = search.cluster, search.scope
+    works: list[_Work] = []
+    for made, choice in _choices(cluster, scope, request):
+        goal = made(cluster, scope, choice.range_share, request)
+        if request.mode is Mode.ADD_BROKERS and not request.goals and choice.name in {"bytes-in", "leaders"}:
+            goal.moves_data = False
+        earlier = tuple(work.goal for work in works if work.nothing is None)
+        limits = Limits(cluster)
+        for one in earlier:
+            one.limit(limits)
+        nothing = goal.prepare()
+        spread = None if nothing is not None else goal.spread()
+        works.append(_Work(goal=goal, nothing=nothing, before=spread, limits=limits, earlier=earlier))
+    for work in works:
+        if work.nothing is None:
+            work.goal.limit(search.wishes)
+    return works
+
+
+def _run(
+    search: Search,
+    works: list[_Work],
+    clock: Callable[[], float],
+    progress: Callable[[str, int, int], None] | None,
+) -> bool:
+    """Search to the end, or to that of the time budget; whether it came to the end."""
+    leaders_first = any(work.goal.name == "preferred-leader" for work in works)
+    try:
+        while True:
+            made = 0
+            for bit, work in enumerate(works):
+                if work.nothing is None:
+                    made += _work(search, work, 1 << bit, clock, progress)
+            search.begin("", 0, search.wishes, ())
+            made += take_back(search, search.wishes, leaders_first=leaders_first)
+            if not made:
+                return True
+    except TimeSpentError:
+        return False
+
+
+def _work(
+    search: Search,
+    work: _Work,
+    bit: int,
+    clock: Callable[[], float],
+    progress: Callable[[str, int, int], None] | None,
+) -> int:
+    name = work.goal.name
+    search.begin(name, bit, work.limits, work.earlier)
+    if progress is not None:
+        show = progress
+        search.advance = lambda done, of: show(name, done, of)
+        progress(name, 0, 1)
+    began_s = clock()
+    before = search.made
+    try:
+        work.goal.improve(search)
+        work.reached = True
+        if progress is not None:
+            progress(name, 1, 1)
+    finally:
+        work.took_s += clock() - began_s
+        work.moves += search.made - before
+    return search.made - before
+
+
+def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
+    goal = work.goal
+    result: dict[str, Any] = {
+        "name": goal.name,
+        "hard": goal.hard,
+        "unit": goal.unit,
+        "range_share": goal.share,
+        "moves": work.moves,
+        "took_s": work.took_s,
+    }
+    if work.before is None:
+        return GoalOutcome(**result, status=GoalStatus.NO_DATA, witness=work.nothing or "")
+    after = goal.spread()
+    result |= {"before": work.before, "after": after}
+    if not after.excess:
+        return GoalOutcome(**result, status=GoalStatus.MET)
+    if not complete and not work.reached:
+        return GoalOutcome(**result, status=GoalStatus.NOT_REACHED, witness="the time budget was spent before its end")
+    search.begin(goal.name, 0, work.limits, work.earlier)
+    better = GoalStatus.IMPROVED if after.excess < work.before.excess else GoalStatus.UNMET
+    bound = goal.hard and (goal.name in OF_MODES or search.scope.mode is Mode.REBALANCE)
+    worse = goal.hard and after.excess > work.before.excess
+    status = GoalStatus.INFEASIBLE if bound or worse else better
+    return GoalOutcome(**result, status=status, witness=goal.witness(search))
+
+
+def _remarks(search: Search, works: list[_Work], request: PlanRequest, *, complete: bool) -> list[str]:
+    found = [remark for work in works for remark in work.goal.remarks]
+    if not complete:
+        found.append(
+            f"the search was ended by its time budget of {request.time_budget_s:g} s: this is the best plan so far"
+        )
+    if search.stinted:
+        bounds = {"moves_max": request.moves_max, "bytes_max": request.bytes_max}
+        named = ", ".join(f"{name} {value}" for name, value in bounds.items() if value is not None)
+        found.append(f"the bound of {named} kept it from moves that goals would want")
+    if request.goals and search.cluster.racks and all(one.name != "rack-awareness" for one in request.goals):
+        found.append("rack-awareness is not among the goals: replicas of a partition may come together in a rack")
+    return found

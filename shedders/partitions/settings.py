@@ -35,6 +35,12 @@ class PlanSettings(Group):
     excluded_topics: list[str] = Field(
         default_factory=list, description="Patterns (RE2, whole name) of topics whose replicas stay where they are."
     )
+    copy_bytes_per_s: int = setting(
+        50_000_000,
+        "What a broker is assumed to copy in each direction where no throttle is set: for the estimated duration alone.",
+        ge=1,
+        le=2**60,
+    )
 
 
 class PaceSettings(Group):

@@ -20,6 +20,7 @@ from tests.bench import (
     live_balance,
     memory,
     outage,
+    partitions,
     replay,
     shedding,
     spark_lag,
@@ -34,6 +35,8 @@ LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "deaths", "outage", "joins", "growth", "starts", "shedding"),
     *("floods", "spark-lag", "live-balance"),
 )
+NAMED = ("spark", "partitions")
+"""Those that take many minutes: only where they are named."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -42,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(LANES)}; default: all of these. Besides: spark",
+        help=f"{', '.join(LANES)}; default: all of these. Besides: {', '.join(NAMED)}",
     )
     parser.add_argument("--records", type=int, default=1_000_000, help="length of the log that is replayed")
     parser.add_argument(
@@ -52,6 +55,14 @@ def parse_arguments() -> argparse.Namespace:
         default=[1_000_000, 10_000_000],
         metavar="N",
         help="lengths of the logs that Spark reads",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        nargs="+",
+        default=list(partitions.REPLICAS),
+        metavar="N",
+        help="sizes of the Kafka clusters that are planned",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
@@ -85,9 +96,9 @@ def main() -> None:
             live_balance.run, live_balance.PLOT if given.keep else given.output.with_name("live.svg")
         ),
         "spark": partial(spark_replay.run, given.spark_records),
+        "partitions": partial(partitions.run, given.replicas),
     }
     figures: list[Figure] = []
-    # The long logs take many minutes: only where they are named.
     for name in given.names or LANES:
         measured = known[name]()
         figures += measured

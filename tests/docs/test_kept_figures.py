@@ -26,7 +26,7 @@ def test_many_rounds_are_not_kept(tmp_path: Path):
 
 
 def test_every_kept_lane_is_one_of_the_benchmarks():
-    from tests.bench.__main__ import LANES  # noqa: PLC0415 - a program
+    from tests.bench.__main__ import LANES, NAMED  # noqa: PLC0415 - a program
 
     commands = [row[4] for row in kept.rows() if row[4]]
-    assert {command.removeprefix("`make bench ARGS=").removesuffix("`") for command in commands} <= {*LANES, "spark"}
+    assert {command.removeprefix("`make bench ARGS=").removesuffix("`") for command in commands} <= {*LANES, *NAMED}

@@ -57,9 +57,7 @@ def as_json(assignment: Mapping[tuple[str, int], Sequence[int]]) -> str:
 
 def from_json(text: str) -> Assignment:
     """The replicas of each partition in such a JSON."""
-    return {
-        (one["topic"], one["partition"]): tuple(one["replicas"]) for one in json.loads(text)["partitions"]
-    }
+    return {(one["topic"], one["partition"]): tuple(one["replicas"]) for one in json.loads(text)["partitions"]}
 
 
 class Generator:
@@ -86,7 +84,14 @@ class Generator:
         """How many partitions the tool finds in a reassignment JSON; its own error where it does not take it."""
         return int(self._parsed(text).size())
 
-    def generate(self, assignment: Mapping[tuple[str, int], Sequence[int]], layout: ClusterLayout, brokers: Sequence[int], *, seed: int) -> Assignment:
+    def generate(
+        self,
+        assignment: Mapping[tuple[str, int], Sequence[int]],
+        layout: ClusterLayout,
+        brokers: Sequence[int],
+        *,
+        seed: int,
+    ) -> Assignment:
         """A new place for each of these partitions on these brokers.
 
         Args:

@@ -211,9 +211,7 @@ def _replicas(
     return tuple(chosen[:factor])
 
 
-def _partition(
-    chance: random.Random, number: int, replicas: tuple[int, ...], dead: Sequence[int]
-) -> KafkaPartition:
+def _partition(chance: random.Random, number: int, replicas: tuple[int, ...], dead: Sequence[int]) -> KafkaPartition:
     there = [one for one in replicas if one not in dead]
     if len(there) > 1 and chance.random() < 0.05:
         there.remove(chance.choice(there))

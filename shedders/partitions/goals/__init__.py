@@ -1,1 +1,1 @@
-"""Goals of the planner, one file each; `shedders.partitions.registry` has them in order."""
+"""Goals of the planner, one file each."""

@@ -34,6 +34,7 @@ LAYOUT = ClusterLayout(
         ),
     },
     read_at_ms=17,
+    remarks=("broker 2 did not answer",),
 )
 LOADS = PartitionLoads(
     of={
@@ -51,6 +52,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     write_layout(path, LAYOUT, LOADS)
     layout, loads = read_layout_file(path)
     assert layout == LAYOUT
+    assert layout.remarks == LAYOUT.remarks
     assert loads == LOADS
     assert layout.fingerprint() == LAYOUT.fingerprint()
     again = tmp_path / "again.json"

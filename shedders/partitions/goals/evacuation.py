@@ -1,0 +1,88 @@
+"""Goals of modes: replicas that must leave where they are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from loaddata.partitions.cluster import Known
+from shedders.partitions.goals.goal import Goal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shedders.partitions.limits import Limits
+    from shedders.partitions.search import Search
+
+
+class Evacuation(Goal):
+    """Replicas leave: the largest first, each to where all goals allow it, else to where the hard ones do."""
+
+    hard = True
+    unit = "replicas"
+    what: ClassVar[str]
+
+    @abstractmethod
+    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Replicas that are to leave: partitions, brokers."""
+
+    def prepare(self) -> str | None:
+        """Work out the ranges."""
+        return None
+
+    def measured(self) -> tuple[Any, Any]:
+        """Values of the cells and their distances from the range."""
+        _, brokers = self.rows()
+        values = np.bincount(brokers, minlength=len(self.cluster.broker_ids))
+        return values, values
+
+    def limit(self, limits: Limits) -> None:
+        """Nothing to lay down: nothing is ever moved to where replicas must leave."""
+
+    def improve(self, search: Search) -> int:
+        """Make moves until none is found."""
+        cluster = self.cluster
+        rows, brokers = self.rows()
+        fits = self.scope.movable(rows, brokers)
+        rows, brokers = rows[fits], brokers[fits]
+        order = np.lexsort((brokers, rows, -cluster.load[rows, Known.DISK]))
+        made = 0
+        for number, place in enumerate(order.tolist()):
+            search.advance(number, len(order))
+            one, here = rows[place : place + 1], brokers[place : place + 1]
+            found = search.moves(one, here)[0]
+            if not found.any():
+                continue
+            wished = found & search.moves(one, here, within=search.wishes)[0]
+            takers = np.nonzero(wished if wished.any() else found)[0]
+            partition = int(one[0])
+            counts = cluster.topic_replicas[cluster.topic_of[partition]]
+            to = int(takers[np.lexsort((takers, counts[takers], search.fullness()[takers]))[0]])
+            search.move(partition, int(here[0]), to)
+            made += 1
+        return made
+
+    def witness(self, search: Search) -> str:
+        """Where it is not met, and why."""
+        cluster, scope = self.cluster, self.scope
+        rows, brokers = self.rows()
+        free = scope.movable(rows, brokers)
+        text = f"{len(rows)} replicas {self.what}"
+        if not free.any():
+            name = cluster.name_of(int(rows[0]))
+            return f"{text}, such as {name} on broker {cluster.broker_ids[int(brokers[0])]}: none of them may move"
+        partition, broker = int(rows[free][0]), int(brokers[free][0])
+        holders = len(cluster.holders(partition))
+        homes = int(np.count_nonzero(scope.takers))
+        text += f"; {cluster.name_of(partition)} on broker {cluster.broker_ids[broker]} finds no place"
+        if homes < holders:
+            return f"{text}: RF {holders} on {homes} usable brokers"
+        return f"{text} among {homes} usable brokers: {self._against(search, partition, broker)}"
+
+    def _against(self, search: Search, partition: int, broker: int) -> str:
+        from shedders.partitions.tally import forbidden  # noqa: PLC0415 - tally is for witnesses only
+
+        one, here = np.array([partition]), np.array([broker])
+        return forbidden(search, one, here, self.scope.takers[None, :].copy())

@@ -1,0 +1,173 @@
+"""Goals of topics: how many replicas, or leaders, of each topic a broker has is to be even."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from loaddata.partitions.cluster import Known
+from shedders.partitions.goals.goal import Goal, whole_range
+from shedders.partitions.limits import FAR, TopicRange
+from shedders.partitions.tally import topic_blocked
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shedders.partitions.limits import Limits
+    from shedders.partitions.search import Search
+
+CHUNK: Final = 256
+
+
+class TopicGoal(Goal):
+    """A goal whose cells are topics on brokers.
+
+    Attributes:
+        low: T. high: T. cells: brokers that count, B.
+    """
+
+    leading: ClassVar[bool] = False
+    share_of = "of the topic's mean, up and down"
+    default_share = 0.1
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    cells: NDArray[np.bool_]
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """What is counted. T x B."""
+        return self.cluster.topic_leaders if self.leading else self.cluster.topic_replicas
+
+    def prepare(self) -> str | None:
+        """Work out the ranges."""
+        scope, cluster = self.scope, self.cluster
+        self.cells = scope.leaders if self.leading else scope.homes
+        totals = self.counts[:, scope.homes].sum(axis=1, dtype=np.int64)
+        rows, brokers = scope.coming()
+        if self.leading:
+            rows = rows[cluster.leader[rows] == brokers]
+        np.add.at(totals, cluster.topic_of[rows], 1)
+        if not self.leading:
+            np.add.at(totals, cluster.topic_of, scope.extra)
+        self.low = np.full(len(totals), -FAR, dtype=np.int64)
+        self.high = np.full(len(totals), FAR, dtype=np.int64)
+        part = Fraction(1, int(np.count_nonzero(self.cells)))
+        ranges = {int(total): whole_range(int(total), part, self.share) for total in np.unique(totals)}
+        for topic in np.nonzero(scope.free_topics)[0].tolist():
+            self.low[topic], self.high[topic] = ranges[int(totals[topic])]
+        return None
+
+    def _distance(self, topics: Any = slice(None)) -> NDArray[np.int64]:
+        counts = self.counts[topics]
+        found: NDArray[np.int64] = np.maximum(counts - self.high[topics, None], 0)
+        found += np.maximum(self.low[topics, None] - counts, 0)
+        found[:, ~self.cells] = 0
+        return found
+
+    def measured(self) -> tuple[Any, Any]:
+        """Values of the cells and their distances from the range."""
+        free = self.scope.free_topics
+        values = self.counts[free][:, self.cells]
+        return values.ravel(), self._distance(free)[:, self.cells].ravel()
+
+    def excess(self) -> int:
+        """Sum of the distances of all cells."""
+        return int(self._distance().sum())
+
+    def limit(self, limits: Limits) -> None:
+        """Lay its ranges down for later goals."""
+        limits.topics.append(TopicRange(self.leading, self.low, self.high, self.cells))
+
+    def improve(self, search: Search) -> int:
+        """Make moves until none is found."""
+        total = 0
+        while True:
+            made = 0
+            topics = np.nonzero(self._distance().any(axis=1))[0].tolist()
+            for number, topic in enumerate(topics):
+                search.advance(number, len(topics))
+                while self._step(search, topic):
+                    made += 1
+            total += made
+            if not made:
+                return total
+
+    def _step(self, search: Search, topic: int) -> bool:
+        """One move in a topic: from a broker above to one below, else off one above, else onto one below."""
+        counts, low, high = self.counts[topic], self.low[topic], self.high[topic]
+        over, under = self.cells & (counts > high), self.cells & (counts < low)
+        if not over.any() and not under.any():
+            return False
+        givers = ~self.cells & (counts > 0) | self.cells & (counts > low)
+        takers = self.cells & (counts < high)
+        pairs = [(over, under), (over, takers), (givers, under)]
+        pairs = [(source, to) for source, to in pairs if source.any() and to.any()]
+        if self.leading and any(self._switch(search, topic, source, to) for source, to in pairs):
+            return True
+        return self.moves_data and any(self._move(search, topic, source, to) for source, to in pairs)
+
+    def _rows(self, topic: int) -> NDArray[np.int64]:
+        first = self.cluster.first_of
+        rows = np.arange(first[topic], first[topic + 1])
+        return rows[~self.scope.frozen[rows]]
+
+    def _switch(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> bool:
+        cluster = self.cluster
+        rows = self._rows(topic)
+        rows = rows[search.scope.may_switch(rows)]
+        rows = rows[sources[cluster.leader[rows]]]
+        held = cluster.replicas[rows]
+        fits = (held >= 0) & to[held]
+        at, places = np.nonzero(fits)
+        partitions, brokers = rows[at], held[at, places]
+        if not len(partitions):
+            return False
+        allowed = search.switches(partitions, brokers)
+        partitions, brokers = partitions[allowed], brokers[allowed]
+        if not len(partitions):
+            return False
+        counts = self.counts[topic]
+        best = np.lexsort((partitions, brokers, counts[brokers], -counts[cluster.leader[partitions]]))[0]
+        search.switch(int(partitions[best]), int(brokers[best]))
+        return True
+
+    def _move(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> bool:
+        cluster = self.cluster
+        rows = self._rows(topic)
+        held = cluster.replicas[rows]
+        fits = (held >= 0) & sources[held]
+        if self.leading:
+            fits &= held == cluster.leader[rows, None]
+        at, places = np.nonzero(fits)
+        partitions, brokers = rows[at], held[at, places]
+        fits = search.scope.movable(partitions, brokers)
+        partitions, brokers = partitions[fits], brokers[fits]
+        fullness = search.fullness()
+        size = cluster.load[partitions, Known.DISK]
+        copied = np.where(search.scope.placed(partitions, brokers), 0, size)
+        order = np.lexsort((partitions, brokers, -fullness[brokers], -size, copied))
+        partitions, brokers = partitions[order], brokers[order]
+        for begin in range(0, len(partitions), CHUNK):
+            some, here = partitions[begin : begin + CHUNK], brokers[begin : begin + CHUNK]
+            found = search.moves(some, here) & to
+            rows_found = found.any(axis=1)
+            if rows_found.any():
+                row = int(rows_found.argmax())
+                broker = int(np.where(found[row], fullness, np.inf).argmin())
+                search.move(int(some[row]), int(here[row]), broker)
+                return True
+        return False
+
+    def witness(self, search: Search) -> str:
+        """Where it is not met, and why."""
+        beyond = self._distance()
+        topic, broker = (int(one) for one in np.unravel_index(int(beyond.argmax()), beyond.shape))
+        value, low, high = int(self.counts[topic, broker]), int(self.low[topic]), int(self.high[topic])
+        text = (
+            f"broker {self.cluster.broker_ids[broker]} has {value} {self.unit} of topic {self.cluster.topics[topic]}, "
+            f"the range is {low} to {high}"
+        )
+        return f"{text}; {topic_blocked(search, self, topic, broker)}"

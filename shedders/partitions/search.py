@@ -1,0 +1,239 @@
+"""The search: makes moves for one goal after the other, keeps account of them, and of the bounds of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from loaddata.partitions.cluster import Known, Measure
+from loaddata.partitions.moves import MoveReplica, Reorder, Swap, SwitchLeader
+from shedders.partitions.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from loaddata.partitions.cluster import VirtualCluster
+    from loaddata.partitions.moves import Move
+    from shedders.partitions.goals.goal import Goal
+    from shedders.partitions.request import PlanRequest
+    from shedders.partitions.scope import Scope
+
+LOOKS_BETWEEN_CLOCKS: Final = 32
+TAKEN_BACK: Final = "take-back"
+
+
+class TimeSpentError(Exception):
+    """The time budget is spent."""
+
+
+class Step(NamedTuple):
+    """One step of the search, for those who check it.
+
+    Attributes:
+        goal: Name of the goal that made it, or `TAKEN_BACK`.
+        moves: One move, or several that are only good together.
+    """
+
+    goal: str
+    moves: tuple[Move, ...]
+
+
+class Search:
+    """State of one search.
+
+    Attributes:
+        limits: Of the goals that come before the one at work.
+        wishes: Of all goals: where something must go somewhere, it had best go where all allow it.
+        earlier: Goals that come before the one at work.
+        reasons: Which goals moved a partition, a bit each. P.
+        steps: What was done, where somebody wants to know; else None.
+        made: Steps so far.
+        stinted: Whether the bounds of moves or bytes kept it from something.
+    """
+
+    def __init__(
+        self,
+        cluster: VirtualCluster,
+        scope: Scope,
+        request: PlanRequest,
+        *,
+        now_s: Callable[[], float] | None = None,
+        steps: list[Step] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.scope = scope
+        self.limits = Limits(cluster)
+        self.wishes = Limits(cluster)
+        self.earlier: tuple[Goal, ...] = ()
+        self.reasons: NDArray[np.int64] = np.zeros(cluster.size, dtype=np.int64)
+        self.steps = steps
+        self.stinted = False
+        self.made = 0
+        self.advance: Callable[[int, int], None] = lambda _done, _of: None
+        self._goal, self._bit = "", 0
+        self._looks = 0
+        self._now_s = now_s
+        self._end_s = now_s() + request.time_budget_s if now_s and request.time_budget_s is not None else None
+        self._moves_left, self._bytes_left = request.moves_max, request.bytes_max
+
+    def begin(self, goal: str, bit: int, limits: Limits, earlier: tuple[Goal, ...]) -> None:
+        """The next moves are this goal's."""
+        self._goal, self._bit, self.limits, self.earlier = goal, bit, limits, earlier
+
+    def look(self) -> None:
+        """Called at each look at candidates.
+
+        Raises:
+            TimeSpentError: The time budget is spent.
+        """
+        self._looks += 1
+        if self._end_s is not None and self._looks % LOOKS_BETWEEN_CLOCKS == 0 and self._now_s is not None:
+            if self._now_s() >= self._end_s:
+                raise TimeSpentError
+
+    # --- what may be done -------------------------------------------------------------------
+
+    def moves(self, partitions: Any, sources: Any, *, within: Limits | None = None) -> NDArray[np.bool_]:
+        """Where replicas may go: n x B. They must be movable."""
+        self.look()
+        cluster, scope = self.cluster, self.scope
+        leads = cluster.leader[partitions] == sources
+        found: NDArray[np.bool_] = (within or self.limits).moves(partitions, sources, leads)
+        found &= scope.takers
+        found &= ~leads[:, None] | scope.leaders
+        held = cluster.replicas[partitions]
+        rows = np.arange(len(partitions))
+        for place in range(held.shape[1]):
+            there = held[:, place]
+            found[rows[there >= 0], there[there >= 0]] = False
+        return found & self.affordable(partitions, sources)[:, None]
+
+    def moves_to(self, partitions: Any, sources: Any, to: int) -> NDArray[np.bool_]:
+        """Which replicas may go to one broker: n. They must be movable."""
+        self.look()
+        cluster, scope = self.cluster, self.scope
+        if not scope.takers[to]:
+            return np.zeros(len(partitions), dtype=bool)
+        leads = cluster.leader[partitions] == sources
+        found: NDArray[np.bool_] = self.limits.moves_to(partitions, sources, leads, to)
+        if not scope.leaders[to]:
+            found &= ~leads
+        found &= ~(cluster.replicas[partitions] == to).any(axis=1)
+        return found & self.affordable(partitions, sources)
+
+    def switches(self, partitions: Any, to: Any) -> NDArray[np.bool_]:
+        """Which of these partitions may be led from these brokers instead: n. They must be switchable."""
+        self.look()
+        found: NDArray[np.bool_] = self.scope.may_lead(partitions, to) & self.limits.switches(partitions, to)
+        return found
+
+    def swaps(self, ones: Any, here: Any, others: Any, there: Any) -> NDArray[np.bool_]:
+        """Which replicas here may change places with others there: n each. All must be movable."""
+        self.look()
+        cluster, scope = self.cluster, self.scope
+        found: NDArray[np.bool_] = scope.takers[here] & scope.takers[there]
+        found &= scope.leaders[there] | (cluster.leader[ones] != here)
+        found &= scope.leaders[here] | (cluster.leader[others] != there)
+        found &= ~(cluster.replicas[ones] == there[:, None]).any(axis=1)
+        found &= ~(cluster.replicas[others] == here[:, None]).any(axis=1)
+        found &= self.affordable(others, there, ones, here)
+        rows = np.nonzero(found)[0]
+        found[rows] = self.limits.swaps(ones[rows], here[rows], others[rows], there[rows])
+        return found
+
+    def affordable(self, partitions: Any, sources: Any, others: Any = None, there: Any = None) -> NDArray[np.bool_]:
+        """Whether the bounds of moves and bytes leave room for these replicas to move, with those others; n."""
+        found = np.ones(len(partitions), dtype=bool)
+        if self._moves_left is None and self._bytes_left is None:
+            return found
+        moves, size = self._fresh(partitions, sources)
+        if others is not None:
+            more, larger = self._fresh(others, there)
+            moves, size = moves + more, size + larger
+        if self._moves_left is not None:
+            found &= (moves <= self._moves_left) | (moves == 0)
+        if self._bytes_left is not None:
+            found &= (size <= self._bytes_left) | (size == 0)
+        self.stinted = self.stinted or not found.all()
+        return found
+
+    def _fresh(self, partitions: Any, sources: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Replicas and bytes that moving these copies beyond what is to be copied already; n each."""
+        fresh = ~self.scope.placed(partitions, sources)
+        return fresh.astype(np.int64), np.where(fresh, self.cluster.load[partitions, Known.DISK], 0)
+
+    def affordable_new(self, partition: int) -> bool:
+        """Whether the bounds leave room for one more replica of a partition."""
+        size = int(self.cluster.load[partition, Known.DISK])
+        moves_left, bytes_left = self._moves_left, self._bytes_left
+        fits = (moves_left is None or moves_left >= 1) and (bytes_left is None or size <= bytes_left)
+        self.stinted = self.stinted or not fits
+        return fits
+
+    # --- doing it ---------------------------------------------------------------------------
+
+    def move(self, partition: int, source: int, to: int) -> None:
+        """Move the replica of a partition."""
+        self.make(MoveReplica(partition, self.cluster.holders(partition).index(source), to))
+
+    def switch(self, partition: int, to: int) -> None:
+        """Let another replica of a partition lead."""
+        self.make(SwitchLeader(partition, to))
+
+    def swap(self, partition: int, here: int, other: int, there: int) -> None:
+        """Let two replicas change places."""
+        place, other_place = self.cluster.holders(partition).index(here), self.cluster.holders(other).index(there)
+        self.make(Swap(partition, place, other, other_place))
+
+    def make(self, *moves: Move, taken_back: bool = False) -> None:
+        """Make moves that belong together."""
+        counted = self._moves_left is not None or self._bytes_left is not None
+        touched = {one.partition for one in moves} | {one.other for one in moves if isinstance(one, Swap)}
+        before = self._copied(touched) if counted else (0, 0)
+        done = list(moves)
+        self.made += 1
+        for one in moves:
+            self.cluster.apply(one)
+        if not taken_back:
+            done += self._leaders_first(touched)
+        if counted:
+            after = self._copied(touched)
+            if self._moves_left is not None:
+                self._moves_left -= after[0] - before[0]
+            if self._bytes_left is not None:
+                self._bytes_left -= after[1] - before[1]
+        if not taken_back:
+            for partition in touched:
+                self.reasons[partition] |= self._bit
+        if self.steps is not None:
+            self.steps.append(Step(TAKEN_BACK if taken_back else self._goal, tuple(done)))
+
+    def _leaders_first(self, partitions: set[int]) -> list[Move]:
+        """Who is to lead stands first in the list: the election of preferred leaders at the end makes it so."""
+        done: list[Move] = []
+        for partition in sorted(partitions):
+            leader = int(self.cluster.leader[partition])
+            if leader >= 0 and self.cluster.replicas[partition, 0] != leader:
+                done.append(Reorder(partition, 0, self.cluster.holders(partition).index(leader)))
+                self.cluster.apply(done[-1])
+        return done
+
+    def _copied(self, partitions: set[int]) -> tuple[int, int]:
+        """Replicas and bytes that these partitions copy."""
+        replicas = size = 0
+        for partition in partitions:
+            began = self.scope.began[partition].tolist()
+            new = sum(one not in began for one in self.cluster.holders(partition))
+            replicas += new
+            size += new * int(self.cluster.load[partition, Known.DISK])
+        return replicas, size
+
+    def fullness(self) -> NDArray[np.float64]:
+        """How full brokers are by size, or by replicas where no size is known: among equals, the emptier takes. B."""
+        sums = self.cluster.sums
+        row = Measure.DISK if sums[Measure.DISK].any() else Measure.REPLICAS
+        found: NDArray[np.float64] = sums[row].astype(np.float64)
+        return found

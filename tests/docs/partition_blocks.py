@@ -1,0 +1,77 @@
+"""The tables of design/partitions-quality.md, from the figures that were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.support.partition_figures import kept
+
+SHOWN = ("replicas", "leaders", "disk", "bytes-in", "bytes-out")
+_MODES = {"rebalance": "rebalance", "add-brokers": "new brokers", "remove-brokers": "brokers that go"}
+
+
+def generate() -> str:
+    """Our plans beside those of Kafka's tool."""
+    head = ["cluster", "for", "", "copied", "of all", "partitions moved", "shared racks", *SHOWN]
+    return _table(head, (_side(row) for row in kept()["generate"]))
+
+
+def _side(row: Mapping[str, Any]) -> list[str]:
+    first = row["who"] == "before"
+    moved = "" if first else f"{row['partitions_moved']:,.0f} of {row['partitions']:,.0f}"
+    spread = [f"{row[goal]['max']:.2f} / {row[goal]['std']:.2f}" for goal in SHOWN]
+    return [
+        *((row["cluster"], _MODES[row["mode"]]) if first else ("", "")),
+        {"before": "before", "--generate": "`--generate`", "ours": "ours"}[row["who"]],
+        *(("", "") if first else (_size(row["copied_bytes"]), f"{100 * row['copied_share']:.1f} %")),
+        moved,
+        f"{row['racks_broken']:,.0f}",
+        *spread,
+    ]
+
+
+def check() -> str:
+    """What was found on random clusters."""
+    figures = kept()["check"]
+    head = ["", *figures["modes"]]
+    rows = [
+        ("plans", "plans"),
+        ("findings", "wrong"),
+        ("plans without a move", "empty"),
+        ("partitions moved", "partitions moved"),
+    ]
+    rows += [
+        ("within 1.05 of the bound", "within"),
+        ("bytes / bound, median", "ratio p50"),
+        ("95 % below", "ratio p95"),
+    ]
+    rows += [("worst", "ratio max"), ("all bytes / all bounds", "ratio of all bytes")]
+    rows += [("a soft goal not reached", "with an unmet soft goal"), ("a hard one", "with an infeasible hard goal")]
+    rows += [("refused", "refused"), ("CPU time, median", "p50_ms"), ("longest", "max_ms")]
+    body = ([title, *(_cell(name, mode.get(name)) for mode in figures["modes"].values())] for title, name in rows)
+    return f"{figures['clusters']:,} clusters from seed {figures['seed']}.\n\n{_table(head, body)}"
+
+
+def _cell(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if name == "within":
+        return f"{100 * value:.2f} %"
+    if name.startswith("ratio"):
+        return f"{value:.3f}"
+    return f"{value:,.0f} ms" if name.endswith("_ms") else f"{value:,.0f}"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def _table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in body)])

@@ -1,0 +1,81 @@
+"""Kafka's own tool on a live cluster takes the reassignment JSON, carries it out and verifies it; and what it generates."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.kafka_tools import as_json, from_json, reassign
+from tests.support.three_nodes import three_nodes, until
+
+TOPIC = "orders"
+BEFORE = {(TOPIC, 0): (1, 2), (TOPIC, 1): (2, 1), (TOPIC, 2): (1, 2), (TOPIC, 3): (2, 1)}
+AFTER = {(TOPIC, 0): (3, 2), (TOPIC, 2): (1, 3)}
+RECORDS = 400
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory):
+    with three_nodes(tmp_path_factory.mktemp("three"), racks={1: "a", 2: "b", 3: "c"}) as nodes:
+        address = ",".join(node.bootstrap_servers for node in nodes.values())
+        admin = AdminClient({"bootstrap.servers": address})
+        until(lambda: len(admin.list_topics(timeout=10).brokers) == 3)
+        placed = [list(replicas) for _, replicas in sorted(BEFORE.items())]
+        admin.create_topics([NewTopic(TOPIC, num_partitions=4, replica_assignment=placed)])[TOPIC].result()
+        until(lambda: replicas_of(admin) == BEFORE)
+        producer = Producer({"bootstrap.servers": address, "acks": "all"})
+        for number in range(RECORDS):
+            producer.produce(TOPIC, b"x" * 200, partition=number % 4)
+        assert producer.flush(60) == 0
+        yield address
+
+
+def replicas_of(admin: AdminClient) -> dict[tuple[str, int], tuple[int, ...]]:
+    topic = admin.list_topics(timeout=10).topics.get(TOPIC)
+    return {(TOPIC, n): tuple(one.replicas) for n, one in topic.partitions.items()} if topic else {}
+
+
+def test_the_tool_takes_carries_out_and_verifies_the_json(bootstrap: str, tmp_path: Path):
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    file = tmp_path / "plan.json"
+    file.write_text(as_json(AFTER))
+    place = ("--bootstrap-server", bootstrap, "--reassignment-json-file", str(file))
+    before = reassign(*place, "--verify")
+    assert (
+        "There is no active reassignment of partition orders-0, but replica set is 1,2 rather than 3,2" in before.stdout
+    )
+    executed = reassign(*place, "--execute")
+    assert executed.returncode == 0, executed.stdout + executed.stderr
+    assert "Successfully started partition reassignments for orders-0,orders-2" in executed.stdout
+    # What it prints for a rollback is what our own file of what was would say.
+    current = re.search(r"Current partition replica assignment\s+(\{.*\})", executed.stdout)
+    assert current is not None
+    assert from_json(current[1]) == {key: BEFORE[key] for key in AFTER}
+    until(lambda: replicas_of(admin) == BEFORE | AFTER)
+    verified = reassign(*place, "--verify")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    for key in AFTER:
+        assert f"Reassignment of partition {key[0]}-{key[1]} is completed." in verified.stdout
+
+
+def test_what_the_tool_generates_on_a_live_cluster_is_what_its_code_generates_here(bootstrap: str, tmp_path: Path):
+    """It ignores where replicas are: whole topics are placed anew, striped over the brokers."""
+    file = tmp_path / "topics.json"
+    file.write_text(json.dumps({"version": 1, "topics": [{"topic": TOPIC}]}))
+    answer = reassign(
+        *("--bootstrap-server", bootstrap, "--topics-to-move-json-file", str(file)),
+        *("--broker-list", "1,2,3", "--generate"),
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    proposed = re.search(r"Proposed partition reassignment configuration\s+(\{.*\})", answer.stdout)
+    assert proposed is not None
+    found = from_json(proposed[1])
+    assert found.keys() == BEFORE.keys()
+    assert all(len(set(replicas)) == 2 and set(replicas) <= {1, 2, 3} for replicas in found.values())
+    first = [replicas[0] for _, replicas in sorted(found.items())]
+    assert len(set(first[:3])) == 3  # a striped placement: no broker leads twice before each has led once

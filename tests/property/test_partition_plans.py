@@ -1,0 +1,73 @@
+"""Plans of random clusters: the short form of `python -m tests.partitions_check`, and that the check finds what is wrong."""
+
+from dataclasses import replace
+
+import pytest
+
+from shedders.partitions.plan import GoalStatus
+from shedders.partitions.planner import plan_partitions
+from shedders.partitions.request import Mode
+from tests.partitions_check import checked, summary
+from tests.support.partition_cases import check, requests
+from tests.support.partition_clusters import random_cluster
+
+FIRST, CLUSTERS, SLICES = 1, 120, 8
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_plans_of_random_clusters(part: int) -> None:
+    found = [one for seed in range(FIRST + part, FIRST + CLUSTERS, SLICES) for one in checked(seed)]
+    wrong = [f"seed {one.seed}, {one.mode}: {line}" for one in found for line in one.wrong]
+    assert not wrong, "\n".join(wrong)
+    planned = summary(found)
+    assert all(planned[mode]["partitions moved"] > 0 for mode in ("rebalance", "add-brokers", "remove-brokers"))
+
+
+def spoilt(but):
+    """A planner whose first answer is changed."""
+    asked = []
+
+    def planner(layout, loads, request):
+        asked.append(request)
+        plan = plan_partitions(layout, loads, request)
+        return but(plan) if len(asked) == 1 else plan
+
+    return planner
+
+
+def one_less(plan):
+    return replace(plan, moves=plan.moves[1:])
+
+
+def told_better(plan):
+    goals = tuple(
+        replace(one, after=one.after and replace(one.after, excess=one.after.excess + 1)) for one in plan.goals
+    )
+    return replace(plan, goals=goals)
+
+
+def met_anyway(plan):
+    goals = tuple(replace(one, status=GoalStatus.UNMET) if one.status is GoalStatus.MET else one for one in plan.goals)
+    return replace(plan, goals=goals)
+
+
+def wasteful(plan):
+    return replace(plan, moves=tuple(replace(one, size_bytes=3 * (one.size_bytes or 0)) for one in plan.moves))
+
+
+@pytest.mark.parametrize(
+    ("but", "said"),
+    [
+        (one_less, "still on brokers that leave"),
+        (one_less, "planned again, the plan is another"),
+        (told_better, "it is"),
+        (met_anyway, "is unmet with an excess of 0"),
+        (wasteful, "times the bound"),
+        (lambda plan: replace(plan, layout="of another"), "another layout"),
+    ],
+)
+def test_the_check_finds_what_is_wrong(but, said) -> None:
+    cluster = random_cluster(5)
+    request = next(one for one in requests(cluster) if one.mode is Mode.REMOVE_BROKERS)
+    assert not check(cluster, request).wrong
+    assert any(said in line for line in check(cluster, request, spoilt(but)).wrong)

@@ -1,0 +1,199 @@
+"""What each goal measures, counted anew from plain dicts: the cells, their ranges, and how far outside of them they are.
+
+A cell of a goal of distribution is a broker that counts, or a topic on such a broker; of one of placement, a partition.
+Ranges are about what the brokers that count carry together at the end: what is on them, and what has to come to them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+
+from loaddata.partitions.layout import ClusterLayout, KafkaBroker
+from loaddata.partitions.loads import CPU_UNITS, PartitionLoad, PartitionLoads
+from shedders.partitions.request import Mode, PlanRequest
+from tests.twin.partition_state import Key, State, allowed_brokers, may_move, state_of, to_empty
+
+BY_BROKER = ("disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
+BY_TOPIC = ("topic-replicas", "topic-leaders")
+BY_PARTITION = ("rack-awareness", "preferred-leader")
+CAPACITIES = ("replica-capacity", "disk-capacity", "network-in-capacity", "network-out-capacity", "cpu-capacity")
+MEASURED = frozenset((*BY_BROKER, *BY_TOPIC, *BY_PARTITION, *CAPACITIES))
+"""What a mode is about (brokers that leave, replicas that are offline) is no goal to measure: `partition_rules` has it."""
+LED = frozenset({"leaders", "topic-leaders", "bytes-in", "bytes-out"})
+"""Of these only the leader counts, and only brokers that may lead have a range."""
+NOTHING = PartitionLoad()
+INFINITE = 10**30
+Ranges = Mapping[Hashable, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of one goal: cells outside of their ranges, and the sum of their distances."""
+
+    violations: int
+    excess: int
+
+
+def weight(goal: str, load: PartitionLoad, replicas: int, *, leads: bool) -> int:
+    """What one of so many replicas adds to its broker's cell."""
+    taken, given, units = load.bytes_in_per_s or 0, load.bytes_out_per_s or 0, load.cpu_units or 0
+    if goal in {"replicas", "topic-replicas", "replica-capacity"}:
+        return 1
+    if goal in {"disk", "disk-capacity"}:
+        return load.disk_bytes or 0
+    if goal in {"cpu", "cpu-capacity"}:
+        return units if leads else units // 3
+    if goal == "network-in-capacity":
+        return taken
+    if not leads:
+        return 0
+    return {"bytes-in": taken, "bytes-out": given, "network-out-capacity": given + taken * (replicas - 1)}.get(goal, 1)
+
+
+def load_of(loads: PartitionLoads, key: Key, completeness_min: float) -> PartitionLoad:
+    found = loads.of.get(key, NOTHING)
+    return found if found.completeness >= completeness_min else NOTHING
+
+
+def counted(goal: str, layout: ClusterLayout, request: PlanRequest) -> list[int]:
+    """Brokers that have cells."""
+    away = set(request.subjects) if goal in LED and request.mode is Mode.DEMOTE else set()
+    return [one for one in allowed_brokers(layout, request) if one not in away]
+
+
+def coming(layout: ClusterLayout, request: PlanRequest) -> Iterator[tuple[Key, int]]:
+    """Replicas that are on no broker that counts, and have to go to one."""
+    allowed, leaving = set(allowed_brokers(layout, request)), to_empty(layout, request)
+    for topic, partition in layout.partitions():
+        for one in partition.replicas:
+            lost = request.mode is Mode.FIX_OFFLINE and one in partition.offline
+            if one not in allowed and (one in leaving or lost) and may_move(request, topic.name):
+                yield (topic.name, partition.partition), one
+
+
+def cells(
+    goal: str, state: State, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest
+) -> dict[Hashable, int]:
+    """The value of each cell."""
+    found: dict[Hashable, int] = {}
+    for one in counted(goal, layout, request):
+        for name in _groups(goal, layout, request):
+            found[name, one] = 0
+    for key, (replicas, leader) in state.items():
+        load = load_of(loads, key, request.completeness_min)
+        for one in replicas:
+            cell = (key[0] if goal in BY_TOPIC else "", one)
+            if cell in found:
+                found[cell] += weight(goal, load, len(replicas), leads=one == leader)
+    return found
+
+
+def _groups(goal: str, layout: ClusterLayout, request: PlanRequest) -> list[str]:
+    return [name for name in layout.topics if may_move(request, name)] if goal in BY_TOPIC else [""]
+
+
+def ranges(goal: str, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, share: float) -> Ranges:
+    """The range of each cell, by the cluster as it is before the plan."""
+    if goal in CAPACITIES:
+        limits = {one: _capacity(goal, layout, request, one) for one in counted(goal, layout, request)}
+        return {
+            ("", one): (0, INFINITE if limit is None else floor(limit * Fraction(str(share))))
+            for one, limit in limits.items()
+        }
+    before = state_of(layout)
+    allowed = allowed_brokers(layout, request)
+    totals: Counter[str] = Counter()
+    there = [(key, one) for key, (replicas, _) in before.items() for one in replicas if one in allowed]
+    for key, one in (*there, *coming(layout, request)):
+        replicas, leader = before[key]
+        load = load_of(loads, key, request.completeness_min)
+        totals[key[0] if goal in BY_TOPIC else ""] += weight(goal, load, len(replicas), leads=one == leader)
+    parts = _parts(goal, layout, request)
+    return {
+        (name, one): bounds(totals[name] * part, share)
+        for name in _groups(goal, layout, request)
+        for one, part in parts.items()
+    }
+
+
+def bounds(mean: Fraction, share: float) -> tuple[int, int]:
+    """The range about a mean, as whole numbers; the mean itself, rounded either way, is always inside."""
+    part = Fraction(str(share))
+    return max(0, min(ceil(mean * (1 - part)), floor(mean))), max(floor(mean * (1 + part)), ceil(mean))
+
+
+def _parts(goal: str, layout: ClusterLayout, request: PlanRequest) -> dict[int, Fraction]:
+    """What part of the whole is each broker's: the same, but of disks by their size where all are known."""
+    brokers = counted(goal, layout, request)
+    if goal == "disk":
+        disks = {one: _capacity("disk-capacity", layout, request, one) for one in brokers}
+        if all(disks.values()):
+            return {one: Fraction(disk, sum(disks.values())) for one, disk in disks.items()}
+    return {one: Fraction(1, len(brokers)) for one in brokers}
+
+
+def _capacity(goal: str, layout: ClusterLayout, request: PlanRequest, broker: int) -> int | None:
+    """What a broker can carry; None: not known."""
+    if goal == "replica-capacity":
+        return request.replicas_max
+    asked, default = request.capacities.of.get(broker, request.capacities.default), request.capacities.default
+    field = {
+        "disk-capacity": "disk_bytes",
+        "network-in-capacity": "bytes_in_per_s",
+        "network-out-capacity": "bytes_out_per_s",
+        "cpu-capacity": "cpu",
+    }[goal]
+    value = getattr(asked, field) if getattr(asked, field) is not None else getattr(default, field)
+    if goal == "cpu-capacity":
+        return None if value is None else round(value * CPU_UNITS)
+    if goal == "disk-capacity" and value is None:
+        return _disks(next(one for one in layout.brokers if one.id == broker))
+    return value
+
+
+def _disks(broker: KafkaBroker) -> int | None:
+    sizes = [one.total_bytes for one in broker.log_dirs if not one.offline]
+    return sum(sizes) if sizes and None not in sizes else None
+
+
+def measured(
+    goal: str, state: State, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, share: float
+) -> Measured:
+    """How far a goal is from being met in a state; layout is the cluster before the plan."""
+    if goal in BY_PARTITION:
+        free = [(key, *place) for key, place in state.items() if may_move(request, key[0])]
+        if goal == "preferred-leader":
+            return _of(int(leader not in (None, replicas[0])) for _, replicas, leader in free)
+        return _of(rack_excess(replicas, layout, request) for _, replicas, _ in free)
+    found, within = cells(goal, state, layout, loads, request), ranges(goal, layout, loads, request, share)
+    distances = []
+    for cell, value in found.items():
+        low, high = within[cell]
+        distances.append(max(0, value - high) + max(0, low - value))
+    return _of(distances)
+
+
+def rack_excess(replicas: tuple[int, ...], layout: ClusterLayout, request: PlanRequest) -> int:
+    """Replicas beyond what has to share a rack; a broker without rack is a rack of its own."""
+    rack_of = {one.id: one.rack if one.rack is not None else f"\0{one.id}" for one in layout.brokers}
+    most = most_in_rack(len(replicas), layout, request)
+    return sum(max(0, count - most) for count in Counter(rack_of[one] for one in replicas).values())
+
+
+def most_in_rack(replicas: int, layout: ClusterLayout, request: PlanRequest) -> int:
+    """The least number of replicas in one rack with which so many have a place."""
+    allowed = allowed_brokers(layout, request)
+    rack_of = {one.id: one.rack if one.rack is not None else f"\0{one.id}" for one in layout.brokers}
+    sizes = Counter(rack_of[one] for one in allowed)
+    return next(
+        (most for most in range(1, replicas) if sum(min(most, size) for size in sizes.values()) >= replicas), replicas
+    )
+
+
+def _of(distances: Iterable[int]) -> Measured:
+    found = list(distances)
+    return Measured(sum(one > 0 for one in found), sum(found))

@@ -1,0 +1,73 @@
+"""What no plan may do, whatever its goals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from loaddata.partitions.layout import ClusterLayout
+from shedders.partitions.plan import PartitionMove, Plan
+from shedders.partitions.request import Mode, PlanRequest
+from tests.twin.partition_measures import most_in_rack, rack_excess
+from tests.twin.partition_state import allowed_brokers, may_move, state_after, state_of, to_empty
+
+
+def repeats(replicas: tuple[int, ...], rack_of: Mapping[int, str | None]) -> int:
+    """Replicas that stand in a rack which another of them is in; whoever has no rack shares it with nobody."""
+    counts = Counter(rack_of[one] for one in replicas if rack_of[one] is not None)
+    return sum(count - 1 for count in counts.values())
+
+
+def violations(layout: ClusterLayout, request: PlanRequest, plan: Plan) -> Iterator[str]:
+    """What the plan does that no plan may do, whatever its goals."""
+    before, after = state_of(layout), state_after(layout, plan)
+    allowed, leaving = set(allowed_brokers(layout, request)), to_empty(layout, request)
+    rack_of = {one.id: one.rack for one in layout.brokers}
+    if plan.layout != layout.fingerprint():
+        yield "the plan is for another layout"
+    keys = [(move.topic, move.partition) for move in plan.moves]
+    if keys != sorted(set(keys)):
+        yield "moves are not in order, or a partition has two"
+    for move in plan.moves:
+        key = (move.topic, move.partition)
+        if key not in before:
+            yield f"{key} does not exist"
+            continue
+        yield from _move_violations(request, move, before[key], allowed)
+    for key, (replicas, leader) in after.items():
+        was, was_led = before[key]
+        kept = request.mode is Mode.REPLICATION_FACTOR and may_move(request, key[0])
+        if len(replicas) != len(was) and not kept:
+            yield f"{key} has {len(replicas)} replicas, had {len(was)}"
+        if len(set(replicas)) != len(replicas):
+            yield f"{key} is twice on a broker: {replicas}"
+        if rack_excess(replicas, layout, request) > rack_excess(was, layout, request):
+            yield f"{key} has more replicas in one rack than before: {was} to {replicas}"
+        if repeats(replicas, rack_of) and not repeats(was, rack_of) and most_in_rack(len(was), layout, request) == 1:
+            yield f"{key} was on different racks and is no more: {was} to {replicas}"
+        if may_move(request, key[0]) and leaving & set(replicas):
+            yield f"{key} is still on brokers that leave: {replicas}"
+        if leader is not None and leader not in replicas:
+            yield f"{key} is led from outside: {leader}"
+        if was_led is not None and leader is None:
+            yield f"{key} has lost its leader"
+
+
+def _move_violations(
+    request: PlanRequest, move: PartitionMove, was: tuple[tuple[int, ...], int | None], allowed: set[int]
+) -> Iterator[str]:
+    key = (move.topic, move.partition)
+    if not may_move(request, move.topic):
+        yield f"{key} is excluded and moves"
+    if (move.before, move.leader_before) != was:
+        yield f"{key}: the plan has it at {move.before}, led by {move.leader_before}; it is {was}"
+    if (move.after, move.leader_after) == was:
+        yield f"{key}: nothing changes"
+    if not set(move.added) <= allowed:
+        yield f"{key} goes to {move.added}, which is not all allowed"
+    if request.mode is Mode.ADD_BROKERS and not set(move.added) <= set(request.subjects):
+        yield f"{key} goes to {move.added}, which are not all new"
+    if request.mode is Mode.REMOVE_BROKERS and not set(move.removed) <= set(request.subjects):
+        yield f"{key} leaves {move.removed}, which do not all go"
+    if request.mode is Mode.DEMOTE and move.added:
+        yield f"{key}: data moves for a demotion"

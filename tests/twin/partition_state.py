@@ -1,0 +1,80 @@
+"""Where each partition is, as a plain dict: before a plan, and after it. No array, no cleverness."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from loaddata.partitions.layout import ClusterLayout, KafkaPartition
+from shedders.partitions.plan import Plan
+from shedders.partitions.request import Mode, PlanRequest
+
+Key = tuple[str, int]
+State = dict[Key, tuple[tuple[int, ...], int | None]]
+"""Replicas in order, and the leader."""
+
+
+def state_of(layout: ClusterLayout) -> State:
+    return {
+        (topic.name, partition.partition): (partition.replicas, partition.leader)
+        for topic, partition in layout.partitions()
+    }
+
+
+def state_after(layout: ClusterLayout, plan: Plan) -> State:
+    state = state_of(layout)
+    for move in plan.moves:
+        state[move.topic, move.partition] = (move.after, move.leader_after)
+    return state
+
+
+def layout_after(layout: ClusterLayout, plan: Plan) -> ClusterLayout:
+    """The cluster as it is read when the plan has been carried out: in sync where it moved, nobody named who is gone."""
+    moved = {(move.topic, move.partition): move for move in plan.moves}
+    alive = {one.id for one in layout.brokers if one.alive}
+    topics = {}
+    for topic in layout.topics.values():
+        partitions: list[KafkaPartition] = []
+        for old in topic.partitions:
+            move = moved.get((topic.name, old.partition))
+            if move is None:
+                partitions.append(old)
+                continue
+            stale = tuple(one for one in old.offline if one in move.after)
+            partitions.append(
+                replace(
+                    old,
+                    replicas=move.after,
+                    leader=move.leader_after,
+                    isr=tuple(one for one in move.after if one not in stale),
+                    offline=stale,
+                )
+            )
+        topics[topic.name] = replace(topic, partitions=tuple(partitions))
+    named = {one for topic in topics.values() for partition in topic.partitions for one in partition.replicas}
+    brokers = tuple(one for one in layout.brokers if one.id in alive or one.id in named)
+    return replace(layout, brokers=brokers, topics=topics)
+
+
+def may_move(request: PlanRequest, topic: str) -> bool:
+    """Whether replicas of this topic may be moved."""
+    if any(re.fullmatch(pattern, topic) for pattern in request.excluded_topics):
+        return False
+    return not request.topics or any(re.fullmatch(pattern, topic) for pattern in request.topics)
+
+
+def allowed_brokers(layout: ClusterLayout, request: PlanRequest) -> list[int]:
+    """Brokers on which a replica may be at the end."""
+    away = set(request.offline_brokers)
+    if request.mode is Mode.REMOVE_BROKERS:
+        away |= set(request.subjects)
+    chosen = set(request.brokers) or {one.id for one in layout.brokers}
+    return sorted(one.id for one in layout.brokers if one.alive and one.id in chosen and one.id not in away)
+
+
+def to_empty(layout: ClusterLayout, request: PlanRequest) -> set[int]:
+    """Brokers on which nothing may be left that may move."""
+    leaving = set(request.offline_brokers)
+    if request.mode is Mode.REMOVE_BROKERS:
+        leaving |= set(request.subjects)
+    return leaving
