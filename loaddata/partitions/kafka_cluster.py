@@ -41,9 +41,10 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
     remarks: list[str] = []
     with kafka_errors("reading the brokers"):
         cluster = ask(admin, admin.describe_cluster, timeout_s=timeout_s)
+    # First: one that ends before the topics are read then looks as if it were under way still, and not like a replica too many.
+    moving = _moving(admin, timeout_s, remarks)
     with kafka_errors("reading the topics"):
         described = ask(admin, admin.describe_topics, timeout_s=timeout_s)
-    moving = _moving(admin, timeout_s, remarks)
     found = [_topic_of(one, moving, remarks) for one in described]
     topics = {topic.name: topic for topic in found if topic is not None}
     least = _min_isr(admin, sorted(topics), timeout_s, remarks)

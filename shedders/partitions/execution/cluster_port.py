@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import TopicPartition
@@ -67,6 +68,7 @@ class ClusterPort:
             cluster = ask(admin, admin.describe_cluster, timeout_s=wait_s)
             described = ask(admin, lambda: admin.describe_topics(None if full else self._topics), timeout_s=wait_s)
         alive = frozenset(int(one["broker_id"]) for one in cluster["brokers"] if not one.get("is_fenced", False))
+        self._know(alive)
         under_way = {(one.topic, one.partition): lists for one, lists in moving.items()}
         topics, urps = self._read(described, under_way)
         return Observation(
@@ -136,23 +138,35 @@ class ClusterPort:
 
     def _configs(self, resources: Iterable[Resource], alive: frozenset[int]) -> Configs:
         """Throttle settings that were set (none that are defaults); of brokers only those that are up."""
-        asked = [
-            ConfigResource(kind.upper(), name, list(RATES if kind == BROKER else LISTS))
-            for kind, name in resources
-            if kind != BROKER or int(name) in alive
-        ]
         found: dict[Resource, dict[str, str | None]] = {}
+        brokers = [name for kind, name in resources if kind == BROKER and int(name) in alive]
+        topics = [name for kind, name in resources if kind != BROKER]
+        for name in brokers:
+            with suppress(kafka_python.KafkaError, OSError):  # one that does not tell stays unknown, and untouched
+                found |= self._settings([ConfigResource("BROKER", name, list(RATES))])
         with kafka_errors("reading the throttles"):
-            for begin in range(0, len(asked), AT_ONCE):
-                told = self._admin.describe_configs(asked[begin : begin + AT_ONCE], config_filter="all")
-                for kind, by_name in told.items():
-                    for name, settings in by_name.items():
-                        found[kind, name] = {
-                            setting: str(one["value"])
-                            for setting, one in settings.items()
-                            if one["config_source"] in _DYNAMIC and one["value"] not in {None, ""}
-                        }
+            for begin in range(0, len(topics), AT_ONCE):
+                part = topics[begin : begin + AT_ONCE]
+                found |= self._settings([ConfigResource("TOPIC", name, list(LISTS)) for name in part])
         return found
+
+    def _settings(self, asked: list[ConfigResource]) -> dict[Resource, dict[str, str | None]]:
+        return {
+            (kind, name): {
+                setting: str(one["value"])
+                for setting, one in settings.items()
+                if one["config_source"] in _DYNAMIC and one["value"] not in {None, ""}
+            }
+            for kind, by_name in self._admin.describe_configs(asked, config_filter="all").items()
+            for name, settings in by_name.items()
+        }
+
+    def _know(self, brokers: Iterable[int]) -> None:
+        """Have the client learn where brokers are that have come back: it would refuse to ask them for minutes."""
+        manager = self._admin._manager  # noqa: SLF001 - there is no public way
+        if any(manager.cluster.broker_metadata(one) is None for one in brokers):
+            with suppress(kafka_python.KafkaError, OSError):
+                manager.run(manager.cluster.refresh_metadata)
 
     # --- doing ------------------------------------------------------------------------------------------------------
 

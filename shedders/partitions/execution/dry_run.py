@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaddata.partitions.admin import open_admin
-from loaddata.partitions.kafka_cluster import read_layout
 from shedders.partitions.execution.checks import Finding, findings
 from shedders.partitions.execution.choosing import InFlight, Step, choose, concerned, in_order
-from shedders.partitions.execution.session import Place, now_ms
+from shedders.partitions.execution.session import Place
+from shedders.partitions.execution.settled import settled_layout
 from shedders.partitions.execution.standing import LOST, Standing, next_target, stand_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def dry_run(place: Place, plan: Plan, *, accept_unmet: bool) -> DryRun:
         KafkaAdapterError: Kafka is away.
     """
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
-        layout = read_layout(admin, now_ms=now_ms(), timeout_s=place.timeout_s)
+        layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
     return DryRun(

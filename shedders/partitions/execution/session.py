@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from loaddata.partitions.admin import open_admin
-from loaddata.partitions.kafka_cluster import read_layout
 from shedders.partitions.errors import ExecutionRefusedError
 from shedders.partitions.execution import events
 from shedders.partitions.execution.checks import findings, refuse
@@ -26,6 +25,7 @@ from shedders.partitions.execution.ledger import BEATS, ExecutionLedger, Heart
 from shedders.partitions.execution.machine import Machine
 from shedders.partitions.execution.runner import Runner
 from shedders.partitions.execution.seen import End, Observation, Wish
+from shedders.partitions.execution.settled import now_ms, settled_layout
 from shedders.partitions.execution.state_book import Holder, StateBook, merged, plan_records, record
 from shedders.partitions.execution.state_topic import StateTopic
 from shedders.partitions.plan_file import parse_plan, plan_bytes, read_plan
@@ -82,11 +82,6 @@ def host_name() -> str:
     """This machine, until it is started again."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return f"{socket.gethostname()}/{boot.read_text().strip()[:8] if boot.exists() else ''}"
-
-
-def now_ms() -> int:
-    """Wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 def known(place: Place, plan_id: str, book: StateBook | None) -> Known:
@@ -149,7 +144,7 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        layout = read_layout(admin, now_ms=now_ms(), timeout_s=place.timeout_s)
+        layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=pace.settle_s, wait=wait)
         topic.create(settings.replication_factor)
         of_topic = topic.read().book(plan.id)
         there = of_topic.in_order()
