@@ -152,7 +152,7 @@ class Lab:
                 digest, count, ends_s = hashlib.sha256(), 0, time.monotonic() + 30
                 while count < end:
                     assert time.monotonic() < ends_s, f"{count} of {end} records of {partition}"
-                    for message in consumer.consume(2_000, 0.5):
+                    for message in consumer.consume(end - count, 1.0):
                         assert message.error() is None
                         assert message.offset() == count
                         digest.update(message.value() or b"")
