@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kafka import KafkaAdminClient
 
@@ -11,6 +12,7 @@ from loaddata.partitions.averages import Averager, Place, Window
 from loaddata.partitions.kafka_cluster import read_sizes
 from loaddata.partitions.layout import ClusterLayout
 from loaddata.partitions.loads import PartitionLoad, PartitionLoads
+from loaddata.partitions.loads_file import LoadsFileError, read_loads_file
 from loaddata.partitions.sample_topic import ReadCounts, SampleTopic
 
 
@@ -79,16 +81,28 @@ def loads_now(
     interval_s: float,
     completeness_min: float = 0.0,
     timeout_s: float = 30.0,
+    file: Path | None = None,
 ) -> PartitionLoads:
     """What is known of the load of each partition: `PartitionLoads.source` says from where.
 
-    Averages if the window has samples; a partition whose size no sample tells has that of its log directory. Without any
+    Averages that the Spark job has made, if `file` names them (a file, or the job's table); else those of the sample topic, if
+    the window has samples; a partition whose size no sample tells has that of its log directory. Without any
     sample sizes are all that is known. Partitions that the cluster has no more are left out.
 
     Raises:
         KafkaAdapterError: Kafka does not answer.
         TooManySamplesError: See `read_loads`.
+        LoadsFileError: The file cannot be used, or is older than the window.
     """
+    places = [(one.name, part.partition) for one, part in layout.partitions()]
+    if file is not None:
+        made = read_loads_file(file, cluster=layout.cluster_id, completeness_min=completeness_min)
+        if made.to_ms < now_ms - window_s * 1_000:
+            raise LoadsFileError(
+                f"the loads of {file} end {(now_ms - made.to_ms) / 3_600_000:.1f} h ago",
+                hint="See that samples are taken and that the job partition-loads runs, or ask for a longer window.",
+            )
+        return _completed(admin, layout, made, places, made.source, timeout_s)
     read = read_loads(
         topic,
         now_ms=now_ms,
@@ -97,22 +111,33 @@ def loads_now(
         completeness_min=completeness_min,
         cluster=layout.cluster_id,
     )
-    places = [(one.name, part.partition) for one, part in layout.partitions()]
     if read is None or not read.loads.of:
         sizes = read_sizes(admin, layout, timeout_s=timeout_s)
         why = f"no samples of the last {window_s / 3_600:g} h in topic {topic.name}"
         if read is not None and read.incomplete:
             why = f"the samples of {read.incomplete} partitions cover too little of the last {window_s / 3_600:g} h"
         return replace(sizes, source=f"sizes of the log directories; {why}")
-    of = {place: read.loads.of[place] for place in places if place in read.loads.of}
-    without = [place for place in places if place not in of or of[place].disk_bytes is None]
     source = read.loads.source
     if read.incomplete:
         source += f"; {read.incomplete} partitions are too incomplete to count"
+    return _completed(admin, layout, read.loads, places, source, timeout_s)
+
+
+def _completed(
+    admin: KafkaAdminClient,
+    layout: ClusterLayout,
+    loads: PartitionLoads,
+    places: list[Place],
+    source: str,
+    timeout_s: float,
+) -> PartitionLoads:
+    """Loads of the partitions that there are; sizes of the log directories where no other is known."""
+    of = {place: loads.of[place] for place in places if place in loads.of}
+    without = [place for place in places if place not in of or of[place].disk_bytes is None]
     if without:
         filled = with_sizes(of, without, read_sizes(admin, layout, timeout_s=timeout_s).of)
         source += f"; sizes of {filled} partitions from the log directories"
-    return replace(read.loads, of={place: of[place] for place in places if place in of}, source=source)
+    return replace(loads, of={place: of[place] for place in places if place in of}, source=source)
 
 
 def with_sizes(of: dict[Place, PartitionLoad], without: list[Place], sizes: Mapping[Place, PartitionLoad]) -> int:

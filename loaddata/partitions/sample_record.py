@@ -6,6 +6,7 @@ import re
 from dataclasses import fields
 from enum import StrEnum
 from typing import Any, Final
+from zlib import crc32
 
 import orjson
 
@@ -33,12 +34,22 @@ class Junk(StrEnum):
     PLACE = "not a topic, partition or broker"
     TIME = "not a time"
     OTHER_KEY = "key and value differ"
+    OTHER_PLACE = "not where its key belongs"
     OTHER_CLUSTER = "another cluster"
 
 
 def key_of(topic: str, partition: int) -> bytes:
     """Key of a sample's record: all samples of a partition lie in one partition of the sample topic, in order."""
     return f"{topic}-{partition}".encode()
+
+
+def home_of(key: bytes, partitions: int) -> int:
+    """Partition of the sample topic in which records of a key lie; what lies elsewhere does not count.
+
+    So all samples of a partition are in order, whoever writes them, and one partition of the topic after the other can be
+    averaged. It is what librdkafka's partitioners do by themselves; those of Java's clients do otherwise.
+    """
+    return crc32(key) % partitions
 
 
 def encode(sample: PartitionSample) -> bytes:
@@ -78,6 +89,27 @@ def decode(value: bytes | None, key: bytes | None = None) -> PartitionSample | J
     found = checked(loaded)
     if isinstance(found, PartitionSample) and key is not None and key != key_of(found.topic, found.partition):
         return Junk.OTHER_KEY
+    return found
+
+
+def decode_at(
+    value: bytes | None, key: bytes | None, at: int, partitions: int, cluster: str = ""
+) -> PartitionSample | Junk:
+    """As `decode`, of a record of the sample topic.
+
+    Args:
+        value: Of the record.
+        key: Of the record.
+        at: Partition of the sample topic in which it lies.
+        partitions: How many that has.
+        cluster: Samples of other clusters do not count; empty: all do.
+    """
+    found = decode(value, key or b"")
+    if isinstance(found, PartitionSample):
+        if home_of(key or b"", partitions) != at:
+            return Junk.OTHER_PLACE
+        if cluster and found.cluster not in {"", cluster}:
+            return Junk.OTHER_CLUSTER
     return found
 
 

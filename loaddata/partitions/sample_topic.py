@@ -16,7 +16,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from loaddata.partitions.sample import PartitionSample
-from loaddata.partitions.sample_record import Junk, decode, encode, key_of
+from loaddata.partitions.sample_record import Junk, decode_at, encode, home_of, key_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.cluster import ClusterAdmin
 from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, telling, translate
@@ -25,7 +25,7 @@ from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, R
 from statechannel.kafka.topics import TopicAdmin, create_topics
 
 PARTITIONS: Final = 6
-"""Of a topic that is made here. It may be increased only when no window has samples of before."""
+"""Of a topic that is made here. Where it is increased, what was written before does not count any more (`home_of`)."""
 ROLE: Final = "partition-samples"
 BATCH_RECORDS: Final = 1_000
 CLOCKS_MS: Final = 5 * MINUTE_MS
@@ -149,6 +149,15 @@ class SampleTopic:
         found = TopicAdmin(self._settings, timeout_s=self.timeout_s).describe([self.name])
         return found[self.name].partitions if self.name in found else None
 
+    def _count(self) -> int:
+        count = self.partitions()
+        if count is None:
+            raise TopicMissingError(
+                f"There is no topic {self.name}.",
+                hint="Take samples with `statechannel partitions sample`: it makes it.",
+            )
+        return count
+
     def write(self, samples: Iterable[PartitionSample]) -> Written:
         """Write samples and wait until Kafka has them, in bounded memory.
 
@@ -165,9 +174,11 @@ class SampleTopic:
                 errors[:] = [error]
 
         refused = 0
+        count = self._count()
         producer = self._producer()
         deadline_s = time.monotonic() + self.timeout_s
         for sample in samples:
+            key = key_of(sample.topic, sample.partition)
             try:
                 value = encode(sample)
             except ValueError as error:
@@ -176,7 +187,7 @@ class SampleTopic:
                 continue
             while True:
                 try:
-                    producer.produce(self.name, value, key_of(sample.topic, sample.partition), on_delivery=delivered)
+                    producer.produce(self.name, value, key, home_of(key, count), on_delivery=delivered)
                     break
                 except BufferError:
                     if producer.poll(_POLL_S):
@@ -231,18 +242,11 @@ class SampleTopic:
             KafkaAdapterError: Kafka does not answer, or the topic is not there.
         """
         told = ReadCounts() if counts is None else counts
-        count = self.partitions()
-        if count is None:
-            raise TopicMissingError(
-                f"There is no topic {self.name}.",
-                hint="Take samples with `statechannel partitions sample`: it makes it.",
-            )
+        count = self._count()
         with self._consuming() as consumer:
             for begin, end in self._spans(consumer, count, since_ms):
                 for value, key in self._records(consumer, begin, end, told):
-                    found = decode(value, key)
-                    if isinstance(found, PartitionSample) and cluster and found.cluster not in {"", cluster}:
-                        found = Junk.OTHER_CLUSTER
+                    found = decode_at(value, key, begin.partition, count, cluster)
                     if isinstance(found, Junk):
                         told.junk[found] += 1
                         continue

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from shedders.partitions.plan import Plan
 
 BARS_MAX: Final = 60
+_COLUMNS: Final = ((3, 9), (2, 24))
+"""So many panels side by side, for at most so many brokers."""
 _MEASURES: Final = (
     ("disk_bytes", "disk", size),
     ("bytes_in_per_s", "bytes in (clients, leaders)", rate),
@@ -45,22 +47,27 @@ def plan_picture(plan: Plan) -> Picture:
     panels = list(_panels(plan))
     names = [str(one.id) for one in plan.brokers]
     with styled():
-        width = min(12.0, max(6.0, 2 + 0.22 * min(len(names), BARS_MAX)))
-        figure = Figure(figsize=(width, 0.6 + 1.5 * max(1, len(panels))), layout="constrained")
-        found = figure.subplots(max(1, len(panels)), 1, squeeze=False)
-        for number, panel in enumerate(panels):
-            axes = found[number, 0]
+        columns = next((number for number, most in _COLUMNS if len(names) <= most), 1)
+        rows = max(1, -(-len(panels) // columns))
+        figure = Figure(figsize=(10, 0.9 + 1.5 * rows), layout="constrained")
+        found = list(figure.subplots(rows, columns, squeeze=False).flat)
+        alive = max(1, sum(one.alive for one in plan.brokers))
+        for axes, panel in zip(found, panels, strict=False):
             (_bars if len(names) <= BARS_MAX else _lines)(axes, panel, names)
-            axes.axhline(
-                sum(panel.after) / len(names), color=INK, linewidth=0.7, linestyle=(0, (3, 2)), label="mean after"
-            )
+            mean = sum(panel.after) / alive
+            axes.axhline(mean, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), label="mean after")
             axes.set_title(panel.title)
             axes.set_ylim(0, 1.08 * max(1e-9, *panel.before, *panel.after))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, told=panel.told: told(value)))
+        for axes in found[len(panels) :]:
+            axes.set_axis_off()
         if panels:
-            found[0, 0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
-            found[len(panels) - 1, 0].set_xlabel(
-                "broker" if len(names) <= BARS_MAX else "brokers, each line by what it has, largest first"
+            handles, labels = found[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower right", ncols=3, fontsize=7)
+            figure.supxlabel(
+                "broker" if len(names) <= BARS_MAX else "brokers, each line by what it has, largest first",
+                fontsize=8,
+                color=INK,
             )
         figure.suptitle(f"Plan {plan.id}: {size(plan.copied_bytes)} copied", fontsize=10, color=INK, x=0.01, ha="left")
     return Picture(figure)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from loaddata.partitions.loads import CPU_UNITS
 from shedders.amounts import are, count, rate, size
 from shedders.grid import Grid
 from shedders.partitions.plan import GoalStatus
@@ -115,9 +116,18 @@ def goals_said(goals: Iterable[GoalOutcome]) -> str:
 
 def goals_grid(plan: Plan) -> Grid:
     """Each goal before and after, in order, and what keeps those that are not met."""
-    notes = tuple(f"{one.name}: {one.witness}" for one in plan.goals if one.witness)
+    notes = tuple(f"{', '.join(names)}: {why}" for why, names in _witnesses(plan.goals).items())
     headers = ("goal", "kind", "range", "at the end", "outside", "lowest", "highest", "deviation", "steps", "s")
     return Grid("Goals", headers, tuple(_goal(one) for one in plan.goals), notes)
+
+
+def _witnesses(goals: Iterable[GoalOutcome]) -> Mapping[str, list[str]]:
+    """Names of the goals by what keeps them; many have the same reason."""
+    found: dict[str, list[str]] = {}
+    for one in goals:
+        if one.witness:
+            found.setdefault(one.witness, []).append(one.name)
+    return found
 
 
 def _goal(one: GoalOutcome) -> tuple[str, ...]:
@@ -242,8 +252,8 @@ def _amount(value: float, unit: str) -> str:
         return size(value)
     if unit == "bytes/s":
         return rate(value)
-    if unit == "share":
-        return f"{value:.1%}"
+    if unit == "millionths of CPU":
+        return f"{value / CPU_UNITS:.1%}"
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
 
 

@@ -27,9 +27,9 @@ def spoilt(but):
     """A planner whose first answer is changed."""
     asked = []
 
-    def planner(layout, loads, request):
+    def planner(layout, loads, request, *, steps=None):
         asked.append(request)
-        plan = plan_partitions(layout, loads, request)
+        plan = plan_partitions(layout, loads, request, steps=steps)
         return but(plan) if len(asked) == 1 else plan
 
     return planner
@@ -67,7 +67,7 @@ def wasteful(plan):
     ],
 )
 def test_the_check_finds_what_is_wrong(but, said) -> None:
-    cluster = random_cluster(5)
+    cluster = random_cluster(20)
     request = next(one for one in requests(cluster) if one.mode is Mode.REMOVE_BROKERS)
     assert not check(cluster, request).wrong
     assert any(said in line for line in check(cluster, request, spoilt(but)).wrong)

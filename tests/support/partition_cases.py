@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Protocol
 
 from loaddata.partitions.layout import ClusterLayout
 from loaddata.partitions.loads import PartitionLoads
@@ -14,13 +15,23 @@ from shedders.partitions.errors import RequestRefusedError
 from shedders.partitions.plan import GoalStatus, Plan
 from shedders.partitions.planner import plan_partitions
 from shedders.partitions.request import GoalChoice, Mode, PlanRequest
+from shedders.partitions.search import Step
 from tests.support.partition_clusters import RandomCluster, shuffled
 from tests.twin import partition_bounds
-from tests.twin.partition_measures import MEASURED, measured
+from tests.twin.partition_measures import MEASURED, Measured, Meter
+from tests.twin.partition_replay import Replay
 from tests.twin.partition_rules import violations
 from tests.twin.partition_state import layout_after, state_after, state_of
 
-Planner = Callable[[ClusterLayout, PartitionLoads, PlanRequest], Plan]
+
+class Planner(Protocol):
+    """As `plan_partitions`."""
+
+    def __call__(
+        self, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, *, steps: list[Step] | None = None
+    ) -> Plan: ...
+
+
 SOFT = ("topic-leaders", "topic-replicas", "disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
 RATIO_MAX = 1.05
 
@@ -81,9 +92,10 @@ def requests(cluster: RandomCluster) -> Iterator[PlanRequest]:
 def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_partitions) -> Checked:
     """Plan, and hold the plan against the dumb measures, the bounds, and further plans."""
     found = Checked(cluster.seed, str(request.mode))
+    steps: list[Step] = []
     began_s = time.process_time()
     try:
-        plan = planner(cluster.layout, cluster.loads, request)
+        plan = planner(cluster.layout, cluster.loads, request, steps=steps)
     except RequestRefusedError as error:
         found.refused = str(error)
         return found
@@ -92,28 +104,30 @@ def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_
     found.infeasible = tuple(one.name for one in plan.infeasible)
     found.unmet = tuple(one.name for one in plan.goals if one.status in {GoalStatus.UNMET, GoalStatus.IMPROVED})
     found.wrong += violations(cluster.layout, request, plan)
-    found.wrong += _told_wrong(cluster, request, plan)
-    found.wrong += _later_worsened(cluster, request, plan, planner)
+    meter = Meter(cluster.layout, cluster.loads, request)
+    found.wrong += _told_wrong(meter, plan)
+    found.wrong += _later_worsened(cluster, meter, plan, planner)
+    found.wrong += _worsened_on_the_way(meter, plan, steps)
     found.wrong += _not_the_same(cluster, request, plan, planner)
     found.wrong += _not_idempotent(cluster, request, plan, planner)
     _held_against_bound(cluster, request, plan, found)
     return found
 
 
-def measured_of(cluster: RandomCluster, request: PlanRequest, plan: Plan, *, after: bool) -> dict[str, Any]:
+def measured_of(meter: Meter, plan: Plan, *, after: bool) -> dict[str, Measured]:
     """The dumb measure of each goal of the plan that has data."""
-    state = state_after(cluster.layout, plan) if after else state_of(cluster.layout)
+    state = state_after(meter.layout, plan) if after else state_of(meter.layout)
     return {
-        goal.name: measured(goal.name, state, cluster.layout, cluster.loads, request, goal.range_share)
+        goal.name: meter(goal.name, state, goal.range_share)
         for goal in plan.goals
         if goal.status is not GoalStatus.NO_DATA and goal.name in MEASURED
     }
 
 
-def _told_wrong(cluster: RandomCluster, request: PlanRequest, plan: Plan) -> Iterator[str]:
+def _told_wrong(meter: Meter, plan: Plan) -> Iterator[str]:
     """Measures that the plan tells otherwise than the twin."""
     for when in ("before", "after"):
-        counted = measured_of(cluster, request, plan, after=when == "after")
+        counted = measured_of(meter, plan, after=when == "after")
         for goal in plan.goals:
             told = getattr(goal, when)
             if goal.name not in counted or told is None:
@@ -125,26 +139,54 @@ def _told_wrong(cluster: RandomCluster, request: PlanRequest, plan: Plan) -> Ite
                 yield f"{goal.name} is {goal.status} with an excess of {here.excess}"
 
 
-def _later_worsened(cluster: RandomCluster, request: PlanRequest, plan: Plan, planner: Planner) -> Iterator[str]:
+def _later_worsened(cluster: RandomCluster, meter: Meter, plan: Plan, planner: Planner) -> Iterator[str]:
     """Goals that stand worse than before, or than in a plan that ends with them."""
-    before, after = (measured_of(cluster, request, plan, after=end) for end in (False, True))
-    first = plan.goals[0].name if plan.goals else ""
+    request = meter.request
+    before, after = (measured_of(meter, plan, after=end) for end in (False, True))
+    first = next(iter(before), None)
     nothing_has_to_leave = request.mode in {Mode.REBALANCE, Mode.ADD_BROKERS} and not request.offline_brokers
-    if nothing_has_to_leave and first in after and after[first].excess > before[first].excess:
+    if nothing_has_to_leave and first and after[first].excess > before[first].excess:
         yield f"{first}, the first goal: excess {before[first].excess}, then {after[first].excess}"
-    if len(plan.goals) < 2:
+    chosen = [GoalChoice(name=one.name, range_share=one.range_share) for one in plan.goals if one.name in MEASURED]
+    # New brokers without goals of their own are filled by rules that no list of goals says.
+    if len(chosen) < 2 or (request.mode is Mode.ADD_BROKERS and not request.goals):
         return
-    chosen = [GoalChoice(name=one.name, range_share=one.range_share) for one in plan.goals]
     last = random.Random(cluster.seed).randrange(1, len(chosen))
     shorter = planner(cluster.layout, cluster.loads, replace(request, goals=tuple(chosen[:last])))
-    alone = measured_of(cluster, request, shorter, after=True)
-    for name, here in alone.items():
-        if after[name].excess > here.excess:
-            yield f"{name}: excess {here.excess} without the goals after {chosen[last - 1].name}, {after[name].excess} with them"
+    for name, alone in measured_of(meter, shorter, after=True).items():
+        if after[name].excess > alone.excess:
+            without = f"{alone.excess} without the goals after {chosen[last - 1].name}"
+            yield f"{name}: excess {without}, {after[name].excess} with them"
+
+
+def _worsened_on_the_way(meter: Meter, plan: Plan, steps: list[Step]) -> Iterator[str]:
+    """Goals that a later one, or what is taken back, made worse at any point of the search."""
+    shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
+    names = [one.name for one in plan.goals]
+    replay = Replay(meter.layout)
+    watched = [name for name in names if name in MEASURED and name in shares]
+
+    def excesses() -> dict[str, int]:
+        return {name: meter(name, replay.state, shares[name]).excess for name in watched}
+
+    before = excesses()
+    for goal, group in itertools.groupby(steps, key=lambda one: one.goal):
+        for step in group:
+            for move in step.moves:
+                replay.make(move)
+        after = excesses()
+        earlier = names[: names.index(goal)] if goal in names else names
+        for name in watched:
+            if name in earlier and after[name] > before[name]:
+                yield f"{goal} worsened {name} on the way: excess {before[name]}, then {after[name]}"
+        before = after
+    planned = state_after(meter.layout, plan)
+    if replay.places() != {key: (frozenset(replicas), leader) for key, (replicas, leader) in planned.items()}:
+        yield "the plan is not what its steps lead to"
 
 
 def _not_the_same(cluster: RandomCluster, request: PlanRequest, plan: Plan, planner: Planner) -> Iterator[str]:
-    if planner(cluster.layout, cluster.loads, request) != plan:
+    if cluster.seed % 10 == 0 and planner(cluster.layout, cluster.loads, request) != plan:
         yield "planned again, the plan is another"
     layout, loads = shuffled(cluster, cluster.seed)
     other = planner(layout, loads, request)
@@ -163,8 +205,9 @@ def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: Plan
     if request.mode is Mode.REMOVE_BROKERS:
         found.bound_bytes = partition_bounds.bytes_of_removal(cluster.layout, cluster.loads, request)
     elif request.mode is Mode.ADD_BROKERS:
-        met = {one.name: one.range_share for one in plan.goals if one.status is GoalStatus.MET}
-        by_goal = partition_bounds.bytes_for_new(cluster.layout, cluster.loads, request, met)
+        shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
+        after = state_after(cluster.layout, plan)
+        by_goal = partition_bounds.bytes_for_new(cluster.layout, cluster.loads, request, after, shares)
         found.bound_bytes = max(by_goal.values(), default=0)
     else:
         return

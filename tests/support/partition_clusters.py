@@ -13,7 +13,7 @@ from loaddata.partitions.loads import PartitionLoad, PartitionLoads
 MIB = 2**20
 RACKS = ("none", "even", "uneven", "mixed")
 PLACEMENTS = ("striped", "by-rack", "anywhere", "skewed")
-PARTITIONS_MAX = 250
+PARTITIONS_MAX = 150
 """Of a random cluster: many small clusters find more than few large ones."""
 
 
@@ -46,8 +46,8 @@ class RandomCluster:
 def random_cluster(seed: int, *, brokers_min: int = 3, brokers_max: int = 40) -> RandomCluster:
     """A cluster of 3 to 40 alive brokers; the same for the same seed."""
     chance = random.Random(seed)
-    # Small clusters are quicker, and no less awkward: half of them have fewer than about ten brokers.
-    count = round(brokers_min * (brokers_max / brokers_min) ** chance.random())
+    # Small clusters are quicker, and no less awkward: half of them have at most five brokers, one of six more than 12.
+    count = round(brokers_min * (brokers_max / brokers_min) ** chance.random() ** 2.5)
     ids = sorted(chance.sample(range(1, 4 * count + 2), count))
     racks = chance.choice(RACKS)
     rack_of = _racks(chance, ids, racks)
@@ -166,7 +166,7 @@ def _topics(
     factor_max: int,
     dead: Sequence[int],
 ) -> dict[str, KafkaTopic]:
-    budget = min(PARTITIONS_MAX, max(8, round(len(full) * chance.uniform(1, 12))))
+    budget = min(PARTITIONS_MAX, max(8, round(len(full) * chance.uniform(1, 10))))
     count = chance.randint(1, 8)
     made = {}
     for rank in range(count):

@@ -2,13 +2,14 @@
 
 **Brokers that go**: each replica on them that may move is copied once, whatever else is done. No plan copies less.
 
-**New brokers**: replicas move only to them, so each goal that is met at the end asks for two things. A new broker below
-the range needs what lies between it and the range's low end; an old one above the range has to lose what is beyond the
-high end. For each goal alone the cheapest copies that give so much are taken, cut in pieces where that is cheaper
-(values and sizes of replicas, best value a byte first); the bound is the largest one of all goals. Sizes are indivisible:
-where one new broker can be filled by at most EXACT_MAX replicas its smallest sum that is enough is used instead. Goals that
-the plan did not meet ask for nothing. It is a lower bound, not the optimum: goals that need different replicas each may
-need more together than the largest of them alone.
+**New brokers**: replicas move only to them. The bound is for bringing each goal alone as far as the plan has brought it:
+where the plan fills a new broker up to (or towards) the low end of its range, so much has to be copied to it; where it takes
+from an old broker what is beyond the high end, so much has to leave that; where it spreads a partition over more racks, so
+many replicas of it are copied. For each goal the cheapest copies that do so are taken, cut in pieces where that is cheaper
+(best value a byte first), and the bound is the largest one of all goals. What is beyond a range's end counts for nothing: a
+plan that fills a new broker further than its low end has no higher bound for it. Sizes are indivisible: where a new broker can
+be filled by at most EXACT_MAX replicas the smallest sum that is enough is used. It is a lower bound, not the optimum: goals
+that need different replicas each need more together than the largest of them alone.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from loaddata.partitions.layout import ClusterLayout
 from loaddata.partitions.loads import PartitionLoads
 from shedders.partitions.request import PlanRequest
 from tests.twin import partition_measures as measures
-from tests.twin.partition_state import may_move, state_of, to_empty
+from tests.twin.partition_measures import rack_excess
+from tests.twin.partition_state import State, may_move, state_of, to_empty
 
-EXACT_MAX = 14
+EXACT_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,22 @@ def least_cost(items: Iterable[Item], need: int) -> int:
     return ceil(cost - 1e-6)
 
 
-def smallest_sum(sizes: Sequence[int], need: int) -> int:
-    """The smallest sum of some of these that is at least so much; of many only the need itself."""
-    useful = [one for one in sizes if one > 0]
-    if need <= 0:
-        return 0
-    if len(useful) > EXACT_MAX or sum(useful) < need:
-        return need
+def smallest_sum(groups: Iterable[tuple[Sequence[int], int]], need: int) -> int:
+    """The smallest sum of indivisible sizes that is enough: of each group at least what it has to lose, of all the need.
+
+    Of many sizes, and where they do not suffice, only what is needed itself.
+    """
+    groups = [([size for size in sizes if size > 0], max(0, gone)) for sizes, gone in groups]
+    least = max(need, sum(gone for _, gone in groups))
+    if least <= 0 or sum(len(sizes) for sizes, _ in groups) > EXACT_MAX:
+        return max(0, least)
     sums = {0}
-    for size in useful:
-        sums |= {one + size for one in sums}
-    return min(one for one in sums if one >= need)
+    for sizes, gone in groups:
+        mine = {0}
+        for size in sizes:
+            mine |= {one + size for one in mine}
+        sums = {one + other for one in sums for other in mine if other >= gone}
+    return min((one for one in sums if one >= need), default=least)
 
 
 def bytes_of_removal(layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> int:
@@ -70,47 +77,75 @@ def bytes_of_removal(layout: ClusterLayout, loads: PartitionLoads, request: Plan
 
 
 def bytes_for_new(
-    layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, met: Mapping[str, float]
+    layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, after: State, shares: Mapping[str, float]
 ) -> Mapping[str, int]:
-    """The bound by each goal that was met, with its share of the range; the largest of them is the bound."""
-    return {goal: _for_goal(goal, share, layout, loads, request) for goal, share in met.items() if goal in _WITH_RANGE}
+    """The bound by each goal; the largest of them is the bound.
+
+    Args:
+        layout: The cluster before.
+        loads: Of its partitions.
+        request: For new brokers.
+        after: Where the plan has brought it.
+        shares: Range of each goal that counts.
+    """
+    found = {
+        goal: _for_goal(goal, share, layout, loads, request, after)
+        for goal, share in shares.items()
+        if goal in _WITH_RANGE
+    }
+    if "rack-awareness" in shares:
+        found["rack-awareness"] = sum(
+            _size(loads, key, request)
+            * max(0, rack_excess(was, layout, request) - rack_excess(after[key][0], layout, request))
+            for key, (was, _) in state_of(layout).items()
+            if after[key][0] != was
+        )
+    return found
 
 
-_WITH_RANGE = (*measures.BY_TOPIC, *measures.BY_BROKER)
+_WITH_RANGE = (*measures.BY_TOPIC, *measures.BY_BROKER, *measures.CAPACITIES)
 
 
-def _for_goal(goal: str, share: float, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> int:
-    found = measures.cells(goal, state_of(layout), layout, loads, request)
+def _for_goal(
+    goal: str, share: float, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, after: State
+) -> int:
+    new = set(request.subjects)
+    before = measures.cells(goal, state_of(layout), layout, loads, request)
+    reached = measures.cells(goal, after, layout, loads, request)
     within = measures.ranges(goal, layout, loads, request, share)
-    total = 0
-    for name in {name for name, _ in found}:
-        mine = {broker: (value, *within[name, broker]) for (other, broker), value in found.items() if other == name}
-        total += _for_group(goal, name, mine, layout, loads, request)
-    return total
+    came: dict[str, list[int]] = {}
+    gone: dict[str, dict[int, int]] = {}
+    for (name, broker), value in before.items():
+        low, high = within[name, broker]
+        if broker in new:
+            came.setdefault(name, []).append(min(low, reached[name, broker]) - value)
+        else:
+            gone.setdefault(name, {})[broker] = value - max(high, reached[name, broker])
+    return sum(_for_group(goal, name, came.get(name, []), gone.get(name, {}), layout, loads, request) for name in came)
 
 
 def _for_group(
     goal: str,
     topic: str,
-    of: Mapping[int, tuple[int, int, int]],
+    came: Sequence[int],
+    gone: Mapping[int, int],
     layout: ClusterLayout,
     loads: PartitionLoads,
     request: PlanRequest,
 ) -> int:
-    """Of the cells of one topic, or of all brokers: value, low and high of each."""
-    new = set(request.subjects)
+    """Of one topic, or of all: what new brokers had to get, what old ones had to lose."""
     items, on = _items(goal, topic, layout, loads, request)
-    needs = [low - value for broker, (value, low, _) in of.items() if broker in new and value < low]
+    filled = least_cost(items, sum(max(0, need) for need in came))
     if goal == "disk":
-        filled = sum(smallest_sum([item.cost for item in items], need) for need in needs)
-    else:
-        filled = least_cost(items, sum(needs))
-    if goal in measures.LED or goal == "cpu":
+        sizes = {broker: [item.cost for item in mine] for broker, mine in on.items()}
+        groups = [(sizes.get(broker, []), need) for broker, need in gone.items()]
+        each = [([size for mine in sizes.values() for size in mine], 0)]
+        filled = max(
+            smallest_sum(groups, sum(max(0, need) for need in came)), sum(smallest_sum(each, need) for need in came)
+        )
+    if goal in measures.LED or goal in {"cpu", "cpu-capacity", "network-out-capacity"}:
         return filled  # an old broker may as well hand leaderships to another old one
-    lost = sum(
-        least_cost(on.get(broker, ()), value - high) for broker, (value, _, high) in of.items() if broker not in new
-    )
-    return max(filled, lost)
+    return max(filled, sum(least_cost(on.get(broker, ()), need) for broker, need in gone.items()))
 
 
 def _items(

@@ -160,35 +160,55 @@ def _disks(broker: KafkaBroker) -> int | None:
     return sum(sizes) if sizes and None not in sizes else None
 
 
-def measured(
-    goal: str, state: State, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, share: float
-) -> Measured:
-    """How far a goal is from being met in a state; layout is the cluster before the plan."""
-    if goal in BY_PARTITION:
-        free = [(key, *place) for key, place in state.items() if may_move(request, key[0])]
-        if goal == "preferred-leader":
-            return _of(int(leader not in (None, replicas[0])) for _, replicas, leader in free)
-        return _of(rack_excess(replicas, layout, request) for _, replicas, _ in free)
-    found, within = cells(goal, state, layout, loads, request), ranges(goal, layout, loads, request, share)
-    distances = []
-    for cell, value in found.items():
-        low, high = within[cell]
-        distances.append(max(0, value - high) + max(0, low - value))
-    return _of(distances)
+class Meter:
+    """Measures states of one cluster for one request; remembers the ranges, which no move changes."""
+
+    def __init__(self, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> None:
+        self.layout, self.loads, self.request = layout, loads, request
+        self._ranges: dict[tuple[str, float], Ranges] = {}
+        self._free = {name for name in layout.topics if may_move(request, name)}
+        self._most = {
+            count: most_in_rack(count, layout, request)
+            for count in {len(partition.replicas) for _, partition in layout.partitions()}
+        }
+        self._rack_of = racks_of(layout)
+
+    def __call__(self, goal: str, state: State, share: float) -> Measured:
+        """How far a goal is from being met in a state."""
+        if goal in BY_PARTITION:
+            free = [place for key, place in state.items() if key[0] in self._free]
+            if goal == "preferred-leader":
+                return _of(int(leader not in (None, replicas[0])) for replicas, leader in free)
+            return _of(self._surplus(replicas) for replicas, _ in free)
+        if (goal, share) not in self._ranges:
+            self._ranges[goal, share] = ranges(goal, self.layout, self.loads, self.request, share)
+        within = self._ranges[goal, share]
+        distances = []
+        for cell, value in cells(goal, state, self.layout, self.loads, self.request).items():
+            low, high = within[cell]
+            distances.append(max(0, value - high) + max(0, low - value))
+        return _of(distances)
+
+    def _surplus(self, replicas: tuple[int, ...]) -> int:
+        most = self._most[len(replicas)]
+        return sum(max(0, count - most) for count in Counter(self._rack_of[one] for one in replicas).values())
+
+
+def racks_of(layout: ClusterLayout) -> Mapping[int, str]:
+    """Racks; a broker without one is a rack of its own."""
+    return {one.id: one.rack if one.rack is not None else f"\0{one.id}" for one in layout.brokers}
 
 
 def rack_excess(replicas: tuple[int, ...], layout: ClusterLayout, request: PlanRequest) -> int:
-    """Replicas beyond what has to share a rack; a broker without rack is a rack of its own."""
-    rack_of = {one.id: one.rack if one.rack is not None else f"\0{one.id}" for one in layout.brokers}
-    most = most_in_rack(len(replicas), layout, request)
+    """Replicas beyond what has to share a rack."""
+    rack_of, most = racks_of(layout), most_in_rack(len(replicas), layout, request)
     return sum(max(0, count - most) for count in Counter(rack_of[one] for one in replicas).values())
 
 
 def most_in_rack(replicas: int, layout: ClusterLayout, request: PlanRequest) -> int:
     """The least number of replicas in one rack with which so many have a place."""
-    allowed = allowed_brokers(layout, request)
-    rack_of = {one.id: one.rack if one.rack is not None else f"\0{one.id}" for one in layout.brokers}
-    sizes = Counter(rack_of[one] for one in allowed)
+    rack_of = racks_of(layout)
+    sizes = Counter(rack_of[one] for one in allowed_brokers(layout, request))
     return next(
         (most for most in range(1, replicas) if sum(min(most, size) for size in sizes.values()) >= replicas), replicas
     )

@@ -1,4 +1,4 @@
-"""What no plan may do, whatever its goals."""
+"""What no plan may do, whatever its goals. That brokers cannot be emptied because a hard goal forbids it has to be said."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def violations(layout: ClusterLayout, request: PlanRequest, plan: Plan) -> Itera
     before, after = state_of(layout), state_after(layout, plan)
     allowed, leaving = set(allowed_brokers(layout, request)), to_empty(layout, request)
     rack_of = {one.id: one.rack for one in layout.brokers}
+    kept_back = any(one.name == "brokers-leave" for one in plan.infeasible)
     if plan.layout != layout.fingerprint():
         yield "the plan is for another layout"
     keys = [(move.topic, move.partition) for move in plan.moves]
@@ -41,16 +42,18 @@ def violations(layout: ClusterLayout, request: PlanRequest, plan: Plan) -> Itera
             yield f"{key} has {len(replicas)} replicas, had {len(was)}"
         if len(set(replicas)) != len(replicas):
             yield f"{key} is twice on a broker: {replicas}"
-        if rack_excess(replicas, layout, request) > rack_excess(was, layout, request):
-            yield f"{key} has more replicas in one rack than before: {was} to {replicas}"
-        if repeats(replicas, rack_of) and not repeats(was, rack_of) and most_in_rack(len(was), layout, request) == 1:
-            yield f"{key} was on different racks and is no more: {was} to {replicas}"
-        if may_move(request, key[0]) and leaving & set(replicas):
+        if may_move(request, key[0]) and leaving & set(replicas) and not kept_back:
             yield f"{key} is still on brokers that leave: {replicas}"
         if leader is not None and leader not in replicas:
             yield f"{key} is led from outside: {leader}"
         if was_led is not None and leader is None:
             yield f"{key} has lost its leader"
+        if replicas == was:
+            continue
+        if rack_excess(replicas, layout, request) > rack_excess(was, layout, request):
+            yield f"{key} has more replicas in one rack than before: {was} to {replicas}"
+        if repeats(replicas, rack_of) and not repeats(was, rack_of) and most_in_rack(len(was), layout, request) == 1:
+            yield f"{key} was on different racks and is no more: {was} to {replicas}"
 
 
 def _move_violations(

@@ -74,7 +74,7 @@ PLAN = Plan(
             after=Spread(violations=0, excess=0, low=48 * MIB, high=52 * MIB, mean=50.5 * MIB, std=1e-3),
             moves=2,
         ),
-        GoalOutcome(name="cpu", hard=False, unit="share", range_share=0.1, status=GoalStatus.NO_DATA),
+        GoalOutcome(name="cpu", hard=False, unit="millionths of CPU", range_share=0.1, status=GoalStatus.NO_DATA),
     ),
     brokers=(
         BrokerChange(

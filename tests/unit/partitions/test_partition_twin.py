@@ -1,7 +1,7 @@
 """The twin's own measures and bounds, by hand and by trying everything: what judges plans has to be right itself."""
 
 from fractions import Fraction
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from shedders.partitions.plan import PartitionMove, Plan
 from shedders.partitions.request import Mode, PlanRequest
 from tests.support.partition_clusters import big_cluster, random_cluster, shuffled
 from tests.twin.partition_bounds import Item, bytes_for_new, bytes_of_removal, least_cost, smallest_sum
-from tests.twin.partition_measures import Measured, bounds, cells, measured, ranges
+from tests.twin.partition_measures import Measured, Meter, bounds, cells, ranges
 from tests.twin.partition_rules import violations
 from tests.twin.partition_state import layout_after, state_after, state_of
 
@@ -106,7 +106,7 @@ def test_the_range_is_whole_and_about_the_mean():
     ],
 )
 def test_excess_by_hand(goal, expected):
-    assert measured(goal, state_of(LAYOUT), LAYOUT, LOADS, PlanRequest(), 0.1) == expected
+    assert Meter(LAYOUT, LOADS, PlanRequest())(goal, state_of(LAYOUT), 0.1) == expected
 
 
 def plan_of(*moves: PartitionMove, layout: ClusterLayout = LAYOUT) -> Plan:
@@ -180,14 +180,20 @@ def test_of_single_replicas_the_bound_is_exact(items, need):
         assert least_cost(items, need) == sum(sorted(item.cost for item in items)[:need])
 
 
-@given(st.lists(st.integers(0, 30), max_size=8), st.integers(0, 100))
-def test_the_smallest_sum_is_the_smallest(found, need):
-    sums = [sum(some) for some in subsets(found) if sum(some) >= need]
-    assert smallest_sum(found, need) == (min(sums) if sums else need)
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 30), max_size=4), st.integers(0, 30)), max_size=3), st.integers(0, 100)
+)
+def test_the_smallest_sum_is_the_smallest(groups, need):
+    """Of each broker's replicas some, with so much at least from each, and from all together."""
+    choices = product(*([some for some in subsets(sizes_) if sum(some) >= gone] for sizes_, gone in groups))
+    sums = [sum(map(sum, chosen)) for chosen in choices]
+    enough = [one for one in sums if one >= need]
+    assert smallest_sum(groups, need) == (min(enough) if enough else max(need, sum(gone for _, gone in groups)))
 
 
 def test_of_many_sizes_only_the_need_counts():
-    assert smallest_sum([10] * 20, 15) == 15
+    assert smallest_sum([([10] * 20, 0)], 15) == 15
+    assert smallest_sum([([10] * 20, 17), ([10], 3)], 15) == 20
 
 
 def test_what_a_removal_copies():
@@ -198,20 +204,40 @@ def test_what_a_removal_copies():
     assert bytes_of_removal(LAYOUT, LOADS, excluded) == 0
 
 
+NEW = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,))
+
+
+def moved(layout: ClusterLayout, **after: tuple[int, ...]) -> dict:
+    return state_of(layout) | {("t", int(key[1:])): (replicas, replicas[0]) for key, replicas in after.items()}
+
+
 def test_what_a_new_broker_needs_by_goal():
-    layout = small((1, 2), (1, 2), (2, 1), (2, 1))
+    layout = small((1, 2), (1, 2), (2, 1), (2, 1), racks="abc")
+    after = moved(layout, p0=(3, 2), p1=(1, 3))
+    shares = {"disk": 0.1, "replicas": 0.0, "leaders": 0.0, "rack-awareness": 0.0}
+    found = bytes_for_new(layout, sizes(100, 50, 30, 20), NEW, after, shares)
+    # Disk: 400 in all, 120 to 146 each. The old ones have 200, go to 100 and 150 and must lose 54 and 50: of 100, 50, 30 and
+    # 20 these are 70 and 50, and that is enough for the new one. Replicas: 2.67 each, low 2: the two smallest. Leaders: 1.33,
+    # low 1: the smallest.
+    assert found == {"disk": 120, "replicas": 50, "leaders": 20, "rack-awareness": 0}
+
+
+def test_the_bound_is_for_what_the_plan_has_reached():
+    layout = small((1, 2), (1, 2), (2, 1), (2, 1), racks="abc")
     loads = sizes(100, 50, 30, 20)
-    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,))
-    found = bytes_for_new(layout, loads, request, {"disk": 0.1, "replicas": 0.0, "leaders": 0.0, "rack-awareness": 0.0})
-    # Disk: 400 in all, 120 to 147 each. Subsets of 100, 50, 30, 20: the new one can have 120. Both old ones have 200, and must
-    # lose 53 each. Replicas: 2.67 each, low 2: the two smallest. Leaders: 1.33, low 1: the smallest.
-    assert found == {"disk": 120, "replicas": 50, "leaders": 20}
+    assert bytes_for_new(layout, loads, NEW, moved(layout), {"disk": 0.1, "leaders": 0.0}) == {"disk": 0, "leaders": 0}
+    assert bytes_for_new(layout, loads, NEW, moved(layout, p2=(3, 1)), {"disk": 0.1})["disk"] == 30
 
 
 def test_an_indivisible_replica_counts_whole():
     layout = small((1,), (2,), (1,))
-    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,))
-    assert bytes_for_new(layout, sizes(100, 100, 100), request, {"disk": 0.1})["disk"] == 100
+    assert bytes_for_new(layout, sizes(100, 100, 100), NEW, moved(layout, p0=(3,)), {"disk": 0.1})["disk"] == 100
+
+
+def test_spreading_over_racks_copies_what_it_spreads():
+    layout = small((1, 2), (1, 3))
+    found = bytes_for_new(layout, sizes(100, 50), NEW, moved(layout, p0=(1, 3)), {"rack-awareness": 0.0})
+    assert found == {"rack-awareness": 100}
 
 
 # --- clusters ---------------------------------------------------------------------------------------------------------

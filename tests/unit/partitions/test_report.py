@@ -63,7 +63,7 @@ def test_goals_before_and_after() -> None:
     [
         ("bytes", 2_500.0, "2.5 kB"),
         ("bytes/s", 2_500.0, "2.5 kB/s"),
-        ("share", 0.125, "12.5%"),
+        ("millionths of CPU", 125_000.0, "12.5%"),
         ("leaders", 3.5, "3.50"),
     ],
 )
