@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shedders.amounts import count, size
 from shedders.cli.partitions_executing import (
     AcceptUnmet,
     BytesInFlight,
@@ -19,7 +20,6 @@ from shedders.cli.partitions_executing import (
     Throttle,
     carry_out,
     place_of,
-    size,
     tell_end,
 )
 from statechannel.cli.exit_codes import ExitCode
@@ -81,15 +81,15 @@ def show_dry_run(place: Place, plan: Plan, *, accept_unmet: bool, output: Output
     if output is Output.JSON:
         print_json(found.fields() | more)
     else:
-        said = f"plan {plan.id}: {len(plan.moves)} partitions, {found.open_count} of them still to go"
+        said = f"plan {plan.id}: {count(len(plan.moves), 'partition')}, {found.open_count} of them still to go"
         stdout().print(f"{said}; {size(found.copied_bytes)} to copy", markup=False)
         rows = [(n, one.partitions, size(one.copied_bytes)) for n, one in enumerate(found.waves, 1)]
         if rows:
             print_table(("at most together", "partitions", "copied"), rows[:_WAVES_SHOWN])
         if len(rows) > _WAVES_SHOWN:
             say(f"and {len(rows) - _WAVES_SHOWN} more")
-        if found.least_s is not None:
-            say(f"at that throttle it takes at least {duration(found.least_s * 1_000)}")
+        reckoned = "; ".join(found.estimate.sentences())
+        say(f"takes about {duration(found.estimate.duration_s * 1_000)} ({reckoned})")
         for one in found.findings:
             say(f"{'refused' if one.refused else 'note'}: {one.text}")
     refused = [one for one in found.findings if one.refused]

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from platformdirs import user_state_path
 
+from shedders.amounts import size
 from shedders.cli.bars import bar
+from shedders.cli.partitions_arguments import parse_amount
 from shedders.cli.partitions_need import need_extra
 from shedders.cli.partitions_settings import partitions_settings
 from statechannel.cli.exit_codes import ExitCode
@@ -39,14 +41,8 @@ PlanId = Annotated[
     str | None, typer.Argument(metavar="[PLAN-ID]", help="Default: the one that is being carried out, else the newest.")
 ]
 Throttle = Annotated[
-    int | None,
-    typer.Option(
-        "--throttle",
-        metavar="BYTES/S",
-        min=0,
-        max=2**60,
-        help="Replication rate of each broker for what moves; 0: none.",
-    ),
+    str | None,
+    typer.Option("--throttle", metavar="RATE", help="Of each broker, for what moves: 20MB/s; `none` for no throttle."),
 ]
 MovesPerBroker = Annotated[
     int | None,
@@ -63,8 +59,8 @@ MovesMax = Annotated[
     typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Partitions on their way at a time."),
 ]
 BytesInFlight = Annotated[
-    int | None,
-    typer.Option("--bytes-in-flight", metavar="BYTES", min=1, max=2**60, help="Bytes on their way at a time."),
+    str | None,
+    typer.Option("--bytes-in-flight", metavar="AMOUNT", help="On their way at a time, such as 50GB."),
 ]
 OneReplica = Annotated[
     bool | None, typer.Option("--one-replica/--all-replicas", help="One replica of a partition at a time.")
@@ -97,12 +93,23 @@ def place_of(connect: Connect, state: Path | None, **pace: Any) -> Place:
     connection = connect()
     settings = partitions_settings(connection.settings)
     changes = {name: value for name, value in pace.items() if value is not None}
-    if changes.get("throttle_bytes_per_s") == 0:
-        changes["throttle_bytes_per_s"] = None
+    if "throttle_bytes_per_s" in changes:
+        changes["throttle_bytes_per_s"] = rate_of(changes["throttle_bytes_per_s"])
+    if "bytes_in_flight" in changes:
+        changes["bytes_in_flight"] = parse_amount(changes["bytes_in_flight"], "--bytes-in-flight")
     if changes:
         settings = settings.model_copy(update={"pace": settings.pace.model_copy(update=changes)})
     root = state or user_state_path("statechannel", appauthor=False) / "partitions"
     return Place(client=connection.client, settings=settings, root=root, timeout_s=connection.timeout_s)
+
+
+def rate_of(text: str) -> int | None:
+    """Bytes a second: `20MB/s`, `20000000`; None: `none`, no throttle.
+
+    Raises:
+        CommandError: It is none of these.
+    """
+    return None if text == "none" else parse_amount(text.removesuffix("/s"), "--throttle")
 
 
 def who() -> str:
@@ -240,14 +247,3 @@ def tell_end(plan: Plan, end: End, output: Output, **more: Any) -> None:
         raise CommandError(f"plan {plan.id} has stopped ({stop.kind}): {stop.reason}", hint=hint, code=code)
     if left:
         say(f"note: {hint}")
-
-
-def size(number: int | None) -> str:
-    """An amount of data for people."""
-    if number is None:
-        return "-"
-    value, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while value >= 1024 and len(units) > 1:  # noqa: PLR2004 - of units
-        value /= 1024
-        units.pop(0)
-    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shedders.amounts import rate as told_rate
 from shedders.cli.partitions_asking import running_plan, tell_executor
 from shedders.cli.partitions_executing import (
     AcceptUnmet,
@@ -10,6 +11,7 @@ from shedders.cli.partitions_executing import (
     Throttle,
     carry_out,
     place_of,
+    rate_of,
     read_book,
     tell_end,
 )
@@ -33,13 +35,13 @@ def resume(
 
     found, running = running_plan(place, plan_id)
     if running:
-        changed = {} if throttle is None else {"throttle": throttle or None}
+        changed = {} if throttle is None else {"throttle": rate_of(throttle)}
         tell_executor(place, found, Wish.GO, output, hint="", **changed)
         return
     book, _ = read_book(place)
     past = known(place, found, book)
     rate = past.recorded.rate
     if throttle is None and rate is not None:
-        say(f"the throttle stays at {rate} bytes/s")
-        place = place_of(connect, state, throttle_bytes_per_s=rate)
+        say(f"the throttle stays at {told_rate(rate)}")
+        place = place_of(connect, state, throttle_bytes_per_s=str(rate))
     tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet), output)

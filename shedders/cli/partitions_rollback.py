@@ -36,10 +36,8 @@ def rollback(
 ) -> None:
     """Undo a plan as far as it was carried out: a plan back, with an id of its own, shown or (--execute) carried out."""
     place = place_of(connect, state, throttle_bytes_per_s=throttle, moves_per_broker=moves_per_broker)
-    from shedders.partitions.execution.journal import PLAN, folder_of, write_durable  # noqa: PLC0415
     from shedders.partitions.execution.session import known  # noqa: PLC0415 - kafka-python is an extra
     from shedders.partitions.execution.way_back import way_back  # noqa: PLC0415
-    from shedders.partitions.plan_file import plan_bytes  # noqa: PLC0415
 
     _, running = running_plan(place, plan_id)
     if running:
@@ -58,7 +56,6 @@ def rollback(
         else:
             stdout().print(f"nothing of plan {plan_id} is left to undo", markup=False)
         return
-    write_durable(folder_of(place.root, back.id) / PLAN, plan_bytes(back))
     if execute:
         tell_end(back, carry_out(place, back), output, undoes=plan_id)
     else:

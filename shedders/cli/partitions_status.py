@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from shedders.cli.partitions_executing import PlanId, State, chosen, place_of, read_book, size
+from shedders.amounts import rate, size
+from shedders.cli.partitions_executing import PlanId, State, chosen, place_of, read_book
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, moment, print_json, print_table, say
 
@@ -43,9 +44,9 @@ def _rows(found: Status) -> list[tuple[str, Any]]:
         ("partitions", f"{figures.done} of {figures.total} done"),
         ("", ", ".join(f"{number} {name}" for name, number in figures.partitions.items())),
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
-        ("rate", None if figures.rate_bytes_per_s is None else f"{size(figures.rate_bytes_per_s)}/s"),
+        ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
         ("left", None if figures.left_s is None else duration(figures.left_s * 1_000)),
-        ("throttle", None if found.throttle_bytes_per_s is None else f"{size(found.throttle_bytes_per_s)}/s"),
+        ("throttle", None if found.throttle_bytes_per_s is None else rate(found.throttle_bytes_per_s)),
         ("ended", stopped),
         ("next", None if found.stop is None else found.stop["hint"]),
         *(("refused", f"{name}: {why}") for name, why in found.refused.items()),

@@ -31,7 +31,7 @@ from shedders.partitions.execution.cluster_port import ClusterPort
 from shedders.partitions.execution.journal import read_journal
 from shedders.partitions.execution.throttle import resources_of
 from shedders.partitions.plan import PartitionMove, Plan
-from shedders.partitions.plan_file import write_plan
+from shedders.partitions.plan_file import read_plan, write_plan
 from statechannel.cli.main import app
 from statechannel.kafka.client_settings import ClientSettings
 from tests.faults.kafka_nodes import KafkaNodes
@@ -117,6 +117,15 @@ class Lab:
         write_plan(path, plan)
         return path, plan
 
+    def planned(self, *args: str) -> tuple[Path, Plan]:
+        """A plan of the planner's, of this topic alone."""
+        self._plans += 1
+        path = self.folder / f"plan-{self._plans}.json"
+        command = ["partitions", "plan", "--topics", TOPIC, *args, "-b", self.nodes.address, "-o", str(path)]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, f"{result.stdout}\n{result.stderr}"
+        return path, read_plan(path)
+
     def reached(self, plan: Plan) -> None:
         """The layout is the plan's, nothing moves, no throttle is left, and each record is where it was."""
         layout = self.layout()
@@ -152,7 +161,7 @@ class Lab:
                 digest, count, ends_s = hashlib.sha256(), 0, time.monotonic() + 30
                 while count < end:
                     assert time.monotonic() < ends_s, f"{count} of {end} records of {partition}"
-                    for message in consumer.consume(2_000, 0.5):
+                    for message in consumer.consume(end - count, 1.0):
                         assert message.error() is None
                         assert message.offset() == count
                         digest.update(message.value() or b"")
@@ -224,12 +233,14 @@ def fill(lab: Lab) -> None:
 
 def test_a_broker_is_added_and_one_is_taken_out_and_back(lab: Lab) -> None:
     """Bounds, batches, rollback files, dry run; never fewer in sync than the minimum."""
-    path, plan = lab.plan(lambda n, now: (3, now[1]) if n % 3 == 0 else now[::-1] if n % 3 == 1 else now)
+    path, plan = lab.planned("--add-brokers", "3", "--goals", "rack-awareness,disk,replicas,leaders")
+    assert plan.moves
+    assert all(move.added in {(3,), ()} for move in plan.moves)
     shown = lab.run("apply", str(path))
     assert (shown["open_count"], shown["copied_bytes"]) == (len(plan.moves), plan.copied_bytes)
     assert lab.layout().fingerprint() == plan.layout, "a dry run does nothing"
     with lab.watched() as below:
-        ended = lab.run("apply", str(path), "--execute", "--throttle", "3000000", "--moves-per-broker", "2")
+        ended = lab.run("apply", str(path), "--execute", "--throttle", "3MB/s", "--moves-per-broker", "2")
         lab.reached(plan)
         assert ended["ended"] == "done"
         status = lab.run("status", plan.id)
@@ -240,7 +251,8 @@ def test_a_broker_is_added_and_one_is_taken_out_and_back(lab: Lab) -> None:
         assert {(one["partition"], tuple(one["replicas"])) for one in undone} == {
             (one.partition, one.before) for one in plan.moves
         }
-        path, leaving = lab.plan(lambda n, now: (3, 2) if n % 2 else (2, 3))
+        path, leaving = lab.planned("--remove-brokers", "1")
+        assert all(1 not in move.after for move in leaving.moves)
         assert lab.run("apply", str(path), "--execute", "--one-replica")["ended"] == "done"
         lab.reached(leaving)
         back = lab.run("rollback", leaving.id, "--execute")
@@ -299,13 +311,20 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
     assert (status["plan_id"], status["state"]) == (plan.id, "dead")
     assert status["throttles_left"]
     here, lab.folder = lab.folder, tmp_path
-    ended = lab.run("resume", plan.id, "--throttle", "0")
+    ended = lab.run("resume", plan.id, "--throttle", "none")
     assert ended["ended"] == "done"
     lab.folder = here
     lab.reached(plan)
     path, plan = lab.plan(lambda n, now: (1, 3) if n % 2 else (1, 2))
     tool = lab.begin("apply", str(path), "--execute", "--throttle", "20000", "--moves-max", "4")
     lab.until(lambda: "batch" in lab.events(plan))
+    tool.terminate()
+    _, err = tool.communicate(timeout=WAIT_S)
+    assert tool.returncode == 130, err
+    assert "ended by SIGTERM" in err
+    assert lab.throttles(plan) == {}
+    tool = lab.begin("resume", plan.id, "--throttle", "20000")
+    lab.until(lambda: lab.events(plan).count("batch") + lab.events(plan).count("throttle") > 2)
     assert lab.run("cancel")["plan"] == plan.id
     out, err = tool.communicate(timeout=WAIT_S)
     assert (tool.returncode, json.loads(out)["ended"]) == (0, "cancelled"), err

@@ -264,6 +264,7 @@ class Ledger:
     asked: Asked = field(default_factory=Asked)
     kills: list[int] = field(default_factory=list)
     count: int = 0
+    runner: Any = None
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
         self.tick()
@@ -334,6 +335,7 @@ def run(twin: Twin, plan: Plan, pace: PaceSettings, ledger: Ledger, *, steps_max
     while True:
         machine = Machine(plan, pace, ledger.recorded())
         runner = Runner(machine, Deadly(twin, ledger), ledger, pace, now_s=lambda: twin.now_s, wait=wait)  # type: ignore[arg-type]
+        ledger.runner = runner
         try:
             ledger.write("begun", {"executor": f"e{ledger.count}"})
             return runner.run(), machine

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaddata.partitions.admin import open_admin
+from shedders.partitions.estimate import Estimate, estimate
 from shedders.partitions.execution.checks import Finding, findings
 from shedders.partitions.execution.choosing import InFlight, Step, choose, concerned, in_order
 from shedders.partitions.execution.session import Place
@@ -39,7 +38,7 @@ class DryRun:
         open_count: Partitions that are not yet where they are to be.
         copied_bytes: Still to be copied.
         waves: As if each wave arrived as a whole.
-        least_s: Shortest time at the throttle; None: there is none.
+        estimate: Of the time that it takes.
         findings: Of the checks.
     """
 
@@ -47,7 +46,7 @@ class DryRun:
     open_count: int
     copied_bytes: int
     waves: tuple[Wave, ...]
-    least_s: float | None
+    estimate: Estimate
     findings: tuple[Finding, ...]
 
     def fields(self) -> dict[str, Any]:
@@ -65,12 +64,13 @@ def dry_run(place: Place, plan: Plan, *, accept_unmet: bool) -> DryRun:
         layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
+    going = {one.key for one in steps}
     return DryRun(
         plan_id=plan.id,
         open_count=len(steps),
         copied_bytes=sum(one.size_bytes for one in steps),
         waves=waves(steps, pace),
-        least_s=_least_s(plan, steps, pace.throttle_bytes_per_s),
+        estimate=estimate((move for move in plan.moves if (move.topic, move.partition) in going), place.settings),
         findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
     )
 
@@ -107,18 +107,3 @@ def waves(steps: list[Step], pace: PaceSettings) -> tuple[Wave, ...]:
         left = [one for one in left if one.key not in gone]
         found.append(Wave(partitions=len(now), copied_bytes=sum(one.size_bytes for one in now)))
     return tuple(found)
-
-
-def _least_s(plan: Plan, steps: list[Step], rate: int | None) -> float | None:
-    """The busiest broker's bytes at the rate that it is allowed, in or out."""
-    if rate is None:
-        return None
-    going = {one.key for one in steps}
-    moved: Mapping[tuple[str, int], int] = Counter()
-    for move in plan.moves:
-        if (move.topic, move.partition) in going:
-            for broker in move.added:
-                moved["in", broker] += move.size_bytes or 0  # type: ignore[index]
-            if move.leader_before is not None:
-                moved["out", move.leader_before] += move.copied_bytes  # type: ignore[index]
-    return max(moved.values(), default=0) / rate

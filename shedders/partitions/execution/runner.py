@@ -89,6 +89,7 @@ class Runner:
         self._full_at_s: float | None = None
         self._away_since_s: float | None = None
         self._interrupted = ""
+        self._failed = False
 
     def interrupt(self, by: str) -> None:
         """End soon: throttles are put back first. For signal handlers."""
@@ -103,9 +104,9 @@ class Runner:
         try:
             return self._run()
         except Exception as error:
-            self._machine.stop(
-                Stop(kind=StopKind.FAILED, reason=f"{type(error).__name__}: {error}", hint=AFTER_MENDING)
-            )
+            self._failed = True
+            reason = str(error) if isinstance(error, StateChannelError) else f"{type(error).__name__}: {error}"
+            self._machine.stop(Stop(kind=StopKind.FAILED, reason=reason, hint=AFTER_MENDING))
             self._run()
             raise
 
@@ -146,7 +147,7 @@ class Runner:
     def _perform(self, effect: Effect) -> Answer:
         match effect:
             case Record():
-                self._ledger.write(effect.event, effect.facts)
+                self._write(effect.event, effect.facts)
                 return _DONE
             case SetConfigs():
                 return self._port.set_configs(effect.changes)
@@ -169,5 +170,13 @@ class Runner:
             return None
         ended = self._machine.give_up(Stop(kind=StopKind.KAFKA_AWAY, reason=str(error), hint=AFTER_MENDING))
         facts = {"kind": str(ended.stop.kind), "reason": ended.stop.reason, "hint": ended.stop.hint}
-        self._ledger.write(events.ENDED, facts)
+        self._write(events.ENDED, facts)
         return ended
+
+    def _write(self, event: str, facts: Mapping[str, Any]) -> None:
+        try:
+            self._ledger.write(event, facts)
+        except StateChannelError:
+            # A full disk must not keep throttles from being put back: what it was is raised at the end.
+            if not self._failed:
+                raise

@@ -40,6 +40,10 @@ class Stand:
     reason: str = ""
 
 
+_WAITING, _PARTLY, _MOVING = Stand(Standing.WAITING), Stand(Standing.PARTLY), Stand(Standing.MOVING)
+_REORDER, _ELECT, _DONE = Stand(Standing.REORDER), Stand(Standing.ELECT), Stand(Standing.DONE)
+
+
 def stages(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Replica lists from `before` (not in it) to `after`, each with at most one new broker more than the last.
 
@@ -90,24 +94,28 @@ def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> St
     if move.partition >= len(topic.partitions):
         return Stand(Standing.GONE, f"partition {named(key)} does not exist")
     partition = topic.partitions[move.partition]
-    ways = [frozenset(one) for one in stages(move.before, move.after)]
-    if partition.in_motion:
-        target = target_of(partition)
-        if frozenset(target) in ways:
-            return Stand(Standing.MOVING)
-        return Stand(Standing.CHANGED, f"{named(key)} is on its way to {list(target)}, which the plan did not ask for")
-    has = frozenset(partition.replicas)
+    if not partition.in_motion:
+        return _resting(move, partition)
+    target = target_of(partition)
+    if frozenset(target) in {frozenset(one) for one in stages(move.before, move.after)}:
+        return _MOVING
+    return Stand(Standing.CHANGED, f"{named(key)} is on its way to {list(target)}, which the plan did not ask for")
+
+
+def _resting(move: PartitionMove, partition: KafkaPartition) -> Stand:
     if partition.replicas == move.after:
-        return Stand(Standing.DONE if partition.leader == move.leader_after else Standing.ELECT)
+        return _DONE if partition.leader == move.leader_after else _ELECT
+    has = frozenset(partition.replicas)
     if has == frozenset(move.after):
-        return Stand(Standing.REORDER)
+        return _REORDER
     if has == frozenset(move.before):
-        return Stand(Standing.WAITING)
-    if has in ways:
-        return Stand(Standing.PARTLY)
+        return _WAITING
+    if has in {frozenset(one) for one in stages(move.before, move.after)}:
+        return _PARTLY
     return Stand(
         Standing.CHANGED,
-        f"{named(key)} has replicas {list(partition.replicas)}; the plan takes it from {list(move.before)} to {list(move.after)}",
+        f"{named((move.topic, move.partition))} has replicas {list(partition.replicas)}; "
+        f"the plan takes it from {list(move.before)} to {list(move.after)}",
     )
 
 

@@ -108,14 +108,12 @@ def restoration(
     return changes
 
 
-def own_entries(plan: Plan, topic: str) -> frozenset[str]:
-    """All entries that an execution of the plan could put into the lists of a topic."""
-    return frozenset(
-        f"{move.partition}:{broker}"
-        for move in plan.moves
-        if move.topic == topic
-        for broker in {*move.before, *move.after}
-    )
+def own_entries(plan: Plan) -> dict[str, frozenset[str]]:
+    """By topic, all entries that an execution of the plan could put into its lists."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for move in plan.moves:
+        found[move.topic].update(f"{move.partition}:{broker}" for broker in {*move.before, *move.after})
+    return {topic: frozenset(entries) for topic, entries in found.items()}
 
 
 def _entries(value: str | None) -> list[str]:

@@ -37,7 +37,7 @@ class Throttling:
     """
 
     def __init__(self, plan: Plan, rate: int | None, recorded: Recorded) -> None:
-        self._plan = plan
+        self._own = own_entries(plan)
         self._rate = rate
         self._before = {key: dict(value) for key, value in recorded.throttle_before.items()}
         self._rates = set(recorded.rates)
@@ -112,7 +112,7 @@ class Throttling:
         for resource in resources:
             if resource not in self._before or resource not in self._known:
                 continue
-            own = own_entries(self._plan, resource[1]) if resource[0] == TOPIC else frozenset[str]()
+            own = self._own.get(resource[1], frozenset()) if resource[0] == TOPIC else frozenset[str]()
             change = restoration(resource, self._before[resource], self._known[resource], frozenset(self._rates), own)
             if change:
                 changes[resource] = change

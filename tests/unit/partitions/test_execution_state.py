@@ -1,5 +1,7 @@
 """Journal and topic: torn lines, locks, plans in parts, and who executes by the order of the log."""
 
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -17,6 +19,7 @@ from shedders.partitions.execution.journal import (
     write_durable,
 )
 from shedders.partitions.execution.seen import Wish
+from shedders.partitions.execution.session import _claim, host_name
 from shedders.partitions.execution.state_book import CHUNK_BYTES, StateBook, merged, plan_records, record
 
 AWAY_MS = 10_000
@@ -89,6 +92,49 @@ def test_the_order_of_the_log_decides_who_executes() -> None:
     assert holder((0, claim("a")), (10_001, claim("b")), (10_002, beat), (10_003, leave)) == "b"
     events = record("events", "p", executor="a", events=[{"n": 1, "event": "begun"}])
     assert holder((0, claim("a")), (9_000, events), (10_001, claim("b"))) == "a"
+
+
+class FakeTopic:
+    """A topic in memory, with a clock that waiting moves; `other` may say something meanwhile."""
+
+    def __init__(self) -> None:
+        self.book = StateBook(4_000)
+        self.now_ms = 1_000
+        self.beating = b""
+
+    def read(self) -> StateBook:
+        return self.book
+
+    def append(self, _: str, values: list[bytes]) -> None:
+        for value in values:
+            self.book.take(self.now_ms, value)
+
+    def wait(self, length_s: float) -> None:
+        self.now_ms += round(length_s * 1_000)
+        if self.beating:
+            self.append("p", [self.beating])
+
+
+def test_an_executor_of_another_host_that_lives_is_left_alone_and_a_dead_one_is_followed() -> None:
+    topic = FakeTopic()
+    topic.append("p", [record("claim", "p", executor="a", host="elsewhere", pid=1, wish="go")])
+    topic.beating = record("beat", "p", executor="a")
+    with pytest.raises(ExecutionRefusedError, match="executor a on elsewhere carries out plan p") as refused:
+        _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert refused.value.hint
+    topic.beating = b""
+    _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert topic.book.holder is not None
+    assert topic.book.holder.executor == "b"
+
+
+def test_a_dead_executor_of_this_machine_is_followed_at_once() -> None:
+    topic = FakeTopic()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    topic.append("p", [record("claim", "p", executor="a", host=host_name(), pid=child.pid, wish="go")])
+    _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert topic.now_ms == 1_000, "nothing is waited for"
 
 
 def test_wishes_of_operators_add_up_and_an_executor_that_begins_starts_anew() -> None:

@@ -9,6 +9,7 @@ import pytest
 from loaddata.partitions.layout import ClusterLayout, KafkaBroker
 from shedders.partitions.errors import ExecutionRefusedError
 from shedders.partitions.execution.checks import findings, refuse
+from shedders.partitions.execution.journal import StateFolderError
 from shedders.partitions.execution.reverse import reverse
 from shedders.partitions.execution.seen import Asked, StopKind, Wish
 from shedders.partitions.plan import Plan
@@ -224,6 +225,46 @@ def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable
     assert told in str(refused.value)
     assert refused.value.hint
     assert refused.value.exit_code == 3
+
+
+def test_a_journal_that_cannot_be_written_ends_it_and_throttles_are_put_back_all_the_same() -> None:
+    twin, plan = world(speed=10)
+    ledger = At({})
+    write = ledger.write
+
+    def full(event: str, facts: Any) -> None:
+        if "moved" in ledger.names() or event == "moved":
+            raise StateFolderError("cannot write journal.jsonl: No space left on device")
+        write(event, facts)
+
+    ledger.write = full  # type: ignore[method-assign]
+    with pytest.raises(StateFolderError, match="No space left"):
+        run(twin, plan, PACE, ledger)
+    assert "throttle" in ledger.names()
+    assert not any(twin.configs.values())
+
+
+def test_an_interrupt_puts_throttles_back_and_leaves_what_is_under_way() -> None:
+    twin, plan = world(speed=10)
+    ledger = At({})
+    ledger._doing[5] = lambda: ledger.runner.interrupt("ended by SIGTERM")
+    end, _ = run(twin, plan, PACE, ledger)
+    assert (end.stop.kind, end.stop.reason, end.throttles_left) == (StopKind.INTERRUPTED, "ended by SIGTERM", ())
+    assert any(part.moving for part in twin.parts.values())
+    assert not any(twin.configs.values())
+    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.DONE
+
+
+def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what_it_leaves() -> None:
+    twin, plan = world(speed=10)
+    ledger = At({5: lambda: setattr(twin, "faults", 4.0)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.KAFKA_AWAY
+    assert end.throttles_left
+    twin.faults = 0.0
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE
+    assert not any(twin.configs.values())
 
 
 def test_a_plan_for_another_cluster_is_refused() -> None:

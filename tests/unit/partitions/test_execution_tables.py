@@ -165,7 +165,7 @@ def test_what_a_throttle_takes() -> None:
     ],
 )
 def test_what_is_put_back(resource: Any, before: Any, current: Any, expected: dict[str, str | None]) -> None:
-    own = own_entries(made([move(("t", 0), (1, 2), (3, 2))]), "t")
+    own = own_entries(made([move(("t", 0), (1, 2), (3, 2))]))["t"]
     assert own == {"0:1", "0:2", "0:3"}
     assert restoration(resource, before, current, frozenset({"5"}), own) == expected
 
