@@ -26,12 +26,11 @@ from tests.twin.partition_rules import repeats
 from tests.twin.partition_state import State, allowed_brokers, state_after, state_of
 
 SHAPES: Mapping[str, Mapping[str, int]] = {
-    "6 brokers": {"brokers": 6, "racks": 3, "topics": 30, "replicas": 1_500},
-    "24 brokers": {"brokers": 24, "racks": 6, "topics": 150, "replicas": 9_000},
-    "60 brokers": {"brokers": 60, "racks": 10, "topics": 600, "replicas": 40_000},
+    "6 brokers, no racks": {"brokers": 6, "racks": 0, "topics": 30, "replicas": 1_500},
+    "24 brokers, 6 racks": {"brokers": 24, "racks": 6, "topics": 150, "replicas": 9_000},
+    "60 brokers, 10 racks": {"brokers": 60, "racks": 10, "topics": 600, "replicas": 40_000},
 }
 MODES = (Mode.REBALANCE, Mode.ADD_BROKERS, Mode.REMOVE_BROKERS)
-SHOWN = ("replicas", "leaders", "disk", "bytes-in")
 
 
 def compared(shape: str, mode: Mode, seed: int, tool: Generator) -> list[dict[str, Any]]:

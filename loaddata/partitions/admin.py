@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_
 
 from loaddata.partitions.admin_properties import admin_config
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.cluster import ClusterAdmin
 from statechannel.kafka.errors import (
     ClientSettingRefusedError,
     KafkaAccessDeniedError,
@@ -29,6 +30,9 @@ from statechannel.kafka.errors import (
 
 Answer = TypeVar("Answer")
 
+PLAIN: Final = "PLAINTEXT"
+REFUSAL_S: Final = 5.0
+"""How long the other client library is asked for the reason of a refusal."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 _library_log = logging.getLogger("kafka")
@@ -87,10 +91,12 @@ def open_admin(settings: ClientSettings, *, timeout_s: float) -> Iterator[KafkaA
     try:
         with kafka_errors("connecting", secrets=settings.secrets(), heard=heard):
             admin = KafkaAdminClient(**config, kafka_client=make_client)
-    except BaseException:
+    except BaseException as error:
         for client in clients:  # the constructor leaves its thread behind
             client.close()
             client._manager._net.stop()  # noqa: SLF001 - there is no public way
+        if isinstance(error, KafkaUnavailableError) and config["security_protocol"] != PLAIN:
+            _look_for_refusal(settings)
         raise
     finally:
         _library_log.removeHandler(heard)
@@ -98,6 +104,22 @@ def open_admin(settings: ClientSettings, *, timeout_s: float) -> Iterator[KafkaA
         yield admin
     finally:
         admin.close()
+
+
+def _look_for_refusal(settings: ClientSettings) -> None:
+    """Ask through the other client library whether Kafka refuses this client.
+
+    Kafka closes the connection behind the refusal, and kafka-python then tells "socket disconnected" only.
+
+    Raises:
+        KafkaAccessDeniedError: It does.
+    """
+    try:
+        ClusterAdmin(settings, timeout_s=REFUSAL_S).cluster()
+    except KafkaAccessDeniedError:
+        raise
+    except KafkaAdapterError:
+        return
 
 
 def _quiet() -> _Heard:

@@ -66,8 +66,9 @@ class VirtualCluster:
         offline: Whether a replica was offline at the beginning. P x R.
         in_motion: Whether a reassignment is under way. P.
         load: Disk, bytes in, bytes out, CPU of the leader; 0 where not known. P x 4. `known`: P x 4.
-        as_leader: What a broker carries for leading it, in the columns of `Measure`. P x 8. `as_follower`: for following.
+        as_leader: What a broker carries for leading it, a row for each `Measure`. 8 x P. `as_follower`: for following.
         sums: What brokers carry. 8 x B.
+        changes: How often what a broker holds or leads was changed. B.
         topic_replicas: Replicas of a topic on a broker. T x B. `topic_leaders`: its leaders.
     """
 
@@ -157,8 +158,8 @@ class VirtualCluster:
                     known[row, column] = True
         self.load, self.known = figures, known
         disk, taken, given, cpu = figures.T
-        self.as_leader = np.zeros((count, len(Measure)), dtype=np.int64)
-        self.as_follower = np.zeros((count, len(Measure)), dtype=np.int64)
+        self.as_leader = np.zeros((len(Measure), count), dtype=np.int64)
+        self.as_follower = np.zeros((len(Measure), count), dtype=np.int64)
         followers = (self.replicas >= 0).sum(axis=1) - 1
         weighing: dict[Measure, tuple[Any, Any]] = {
             Measure.REPLICAS: (1, 1),
@@ -171,8 +172,8 @@ class VirtualCluster:
             Measure.CPU: (cpu, cpu // FOLLOWER_CPU),
         }
         for column, (leads, follows) in weighing.items():
-            self.as_leader[:, column] = leads
-            self.as_follower[:, column] = follows
+            self.as_leader[column] = leads
+            self.as_follower[column] = follows
 
     def _count(self) -> None:
         brokers, topics = len(self.broker_ids), len(self.topics)
@@ -183,12 +184,13 @@ class VirtualCluster:
         at = self.replicas[rows, places]
         leads = self.leader[rows] == at
         for measure in Measure:
-            weights = np.where(leads, self.as_leader[rows, measure], self.as_follower[rows, measure])
+            weights = np.where(leads, self.as_leader[measure, rows], self.as_follower[measure, rows])
             np.add.at(self.sums[measure], at, weights)
         np.add.at(self.topic_replicas, (self.topic_of[rows], at), 1)
         np.add.at(self.topic_leaders, (self.topic_of[rows[leads]], at[leads]), 1)
         order = np.argsort(at, kind="stable")
         self._held = np.split(rows[order], np.searchsorted(at[order], np.arange(1, brokers)))
+        self.changes = [0] * brokers
         self._came: list[list[int]] = [[] for _ in range(brokers)]
 
     # --- asking ----------------------------------------------------------------------------
@@ -220,14 +222,17 @@ class VirtualCluster:
         """As people write it: topic-number."""
         return f"{self.topics[self.topic_of[partition]]}-{self.partition_of[partition]}"
 
-    def weights(self, partitions: Any, leads: Any) -> NDArray[np.int64]:
-        """What replicas weigh, n x 8.
+    def weight(self, partitions: Any, leads: Any, measure: int) -> NDArray[np.int64]:
+        """What replicas weigh by one measure, n.
 
         Args:
             partitions: Numbers of partitions, n.
             leads: Whether the replica leads, n.
+            measure: Which row of the sums.
         """
-        found: NDArray[np.int64] = np.where(leads[:, None], self.as_leader[partitions], self.as_follower[partitions])
+        found: NDArray[np.int64] = np.where(
+            leads, self.as_leader[measure][partitions], self.as_follower[measure][partitions]
+        )
         return found
 
     # --- changing --------------------------------------------------------------------------
@@ -266,13 +271,14 @@ class VirtualCluster:
         """Count a leadership in (1) or out (-1): the difference between leading and following."""
         if broker < 0:
             return
-        self.sums[:, broker] += sign * (self.as_leader[partition] - self.as_follower[partition])
+        self.sums[:, broker] += sign * (self.as_leader[:, partition] - self.as_follower[:, partition])
         self.topic_leaders[self.topic_of[partition], broker] += sign
+        self.changes[broker] += 1
 
     def _relocate(self, partition: int, place: int, to: int) -> int:
         source = int(self.replicas[partition, place])
         leads = self.leader[partition] == source
-        weight = self.as_leader[partition] if leads else self.as_follower[partition]
+        weight = self.as_leader[:, partition] if leads else self.as_follower[:, partition]
         topic = self.topic_of[partition]
         self.sums[:, source] -= weight
         self.sums[:, to] += weight
@@ -283,6 +289,8 @@ class VirtualCluster:
             self.topic_leaders[topic, to] += 1
             self.leader[partition] = to
         self.replicas[partition, place] = to
+        self.changes[source] += 1
+        self.changes[to] += 1
         self._came[to].append(partition)
         return source
 
@@ -291,7 +299,8 @@ class VirtualCluster:
         row[place + 1 :] = row[place:-1].copy()
         row[place] = broker
         self._followers(partition, 1)
-        self.sums[:, broker] += self.as_follower[partition]
+        self.changes[broker] += 1
+        self.sums[:, broker] += self.as_follower[:, partition]
         self.topic_replicas[self.topic_of[partition], broker] += 1
         self._came[broker].append(partition)
 
@@ -303,14 +312,15 @@ class VirtualCluster:
         row[place:-1] = row[place + 1 :].copy()
         row[-1] = NOBODY
         self._followers(partition, -1)
-        self.sums[:, broker] -= self.as_follower[partition]
+        self.changes[broker] += 1
+        self.sums[:, broker] -= self.as_follower[:, partition]
         self.topic_replicas[self.topic_of[partition], broker] -= 1
         return broker
 
     def _followers(self, partition: int, more: int) -> None:
         """One follower more fetches from the leader, or one less."""
         extra = more * int(self.load[partition, Known.BYTES_IN])
-        self.as_leader[partition, Measure.NET_OUT] += extra
+        self.as_leader[Measure.NET_OUT, partition] += extra
         if self.leader[partition] >= 0:
             self.sums[Measure.NET_OUT, self.leader[partition]] += extra
 

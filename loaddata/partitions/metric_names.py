@@ -89,15 +89,3 @@ MBEAN: Final = "name"
 def rules_of(figure: Figure) -> tuple[NameRule, ...]:
     """The rules of one figure, in order."""
     return tuple(rule for rule in RULES if rule.figure is figure)
-
-
-def table() -> str:
-    """The rules as a table in Markdown, for the document."""
-    rows = ["| figure | series (upper and lower case alike) | kind |", "| --- | --- | --- |"]
-    for rule in RULES:
-        series = f"`{rule.name}`" if not rule.mbean else f'`{rule.name}{{name="{rule.mbean}"}}`'
-        kind = "total, growth per second" if rule.kind is Kind.TOTAL else "value"
-        rows.append(
-            f"| {rule.figure} | {series} | {kind}{', divided by the processors' if rule.per_processor else ''} |"
-        )
-    return "\n".join(rows) + "\n"

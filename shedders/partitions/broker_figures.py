@@ -36,7 +36,7 @@ class _Sums:
             if value is None or (name.startswith("bytes_") and not leads):
                 continue
             part = value if leads or name != "cpu_units" else value // FOLLOWER_PART
-            setattr(self, name, (getattr(self, name) or 0) + part)
+            setattr(self, name, getattr(self, name) + part)
 
     def figures(self) -> BrokerFigures:
         return BrokerFigures(
@@ -60,7 +60,9 @@ def broker_changes(
         moves: What changes.
     """
     moved = {(one.topic, one.partition): one for one in moves}
-    before, after = defaultdict[int, _Sums](_Sums), defaultdict[int, _Sums](_Sums)
+    # What is known of any partition counts from 0 on every broker: one that holds nothing carries nothing.
+    known = {name: 0 for name in _KNOWN if any(getattr(one, name) is not None for one in loads.of.values())}
+    before, after = (defaultdict[int, _Sums](lambda: _Sums(**known)) for _ in range(2))
     for topic, one in layout.partitions():
         load = loads.of.get((topic.name, one.partition))
         _count(before, one.replicas, one.leader, load)

@@ -15,8 +15,8 @@ PIECES_MAX: Final = 48
 
 def preferred(
     partitions: NDArray[np.int64], weight: NDArray[np.int64], amount: int, copied: NDArray[np.int64] | None
-) -> NDArray[np.int64]:
-    """The order, as places in the arrays.
+) -> tuple[NDArray[np.int64], int]:
+    """The order, as places in the arrays, and how many of the first belong together: they make up the amount.
 
     Args:
         partitions: Numbers, the last tie-breaker.
@@ -30,10 +30,12 @@ def preferred(
     if copied is None:
         return _fit(partitions, weight, amount)
     useful = np.minimum(weight, amount)
-    return np.lexsort((partitions, weight, -useful, copied / useful))
+    order = np.lexsort((partitions, weight, -useful, copied / useful))
+    enough = int(np.searchsorted(np.cumsum(weight[order]), amount)) + 1
+    return order, min(enough, len(order))
 
 
-def _fit(partitions: NDArray[np.int64], weight: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
+def _fit(partitions: NDArray[np.int64], weight: NDArray[np.int64], amount: int) -> tuple[NDArray[np.int64], int]:
     rising = np.lexsort((partitions, weight))
     sizes = weight[rising]
     chosen = _pieces(sizes, amount)
@@ -42,7 +44,7 @@ def _fit(partitions: NDArray[np.int64], weight: NDArray[np.int64], amount: int) 
     if chosen:
         rest = np.concatenate((np.array(chosen), rest[~np.isin(rest, chosen)]))
     found: NDArray[np.int64] = rising[rest]
-    return found
+    return found, max(1, len(chosen))
 
 
 def _pieces(sizes: NDArray[np.int64], amount: int) -> list[int]:

@@ -16,13 +16,21 @@ from shedders.partitions.fitting import preferred
 from shedders.partitions.swapping import candidates, swap_down, swap_up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from numpy.typing import NDArray
 
     from shedders.partitions.goals.broker_goal import BrokerGoal
     from shedders.partitions.search import Search
 
-CHUNKS: Final = (8, 64, 512)
+    Way = Callable[[Search, BrokerGoal, int], bool]
+
+CHUNKS: Final = (8, 32, 128, 512)
 """So many candidates are looked at together: few at first, as one of the first often will do."""
+SWITCHES: Final = 16
+"""So many switches are made from one look, where they still bring what they did then."""
+GROUPS: Final = (1, 4, 16, 64)
+"""So many brokers are looked at together for what they can give."""
 
 
 def level(search: Search, goal: BrokerGoal) -> int:
@@ -47,27 +55,26 @@ def level(search: Search, goal: BrokerGoal) -> int:
 
 
 def _unload(search: Search, goal: BrokerGoal, broker: int) -> int:
-    made = 0
-    while goal.values[broker] > goal.high[broker]:
-        if not (
-            (goal.by_leader and _switch_off(search, goal, broker))
-            or (goal.moves_data and (_move_off(search, goal, broker) or swap_down(search, goal, broker)))
-        ):
-            break
-        made += 1
-    return made
+    ways = [_switch_off] * goal.by_leader + [_move_off, swap_down] * goal.moves_data
+    return _by(ways, search, goal, broker, lambda: bool(goal.values[broker] > goal.high[broker]))
 
 
 def _fill(search: Search, goal: BrokerGoal, broker: int) -> int:
-    made = 0
-    while goal.values[broker] < goal.low[broker]:
-        if not (
-            (goal.by_leader and _switch_on(search, goal, broker))
-            or (goal.moves_data and (_move_on(search, goal, broker) or swap_up(search, goal, broker)))
-        ):
+    ways = [_switch_on] * goal.by_leader + [_move_on, swap_up] * goal.moves_data
+    return _by(ways, search, goal, broker, lambda: bool(goal.values[broker] < goal.low[broker]))
+
+
+def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyond: Callable[[], bool]) -> int:
+    """Go each way as far as it leads, in order, and all again, until none leads on or the broker is in range."""
+    began = search.made
+    while beyond():
+        before = search.made
+        for way in ways:
+            while beyond() and way(search, goal, broker):
+                pass
+        if search.made == before:
             break
-        made += 1
-    return made
+    return search.made - began
 
 
 # --- leader switches -------------------------------------------------------------------------
@@ -98,103 +105,141 @@ def _switch_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
 
 
 def _switch_best(search: Search, goal: BrokerGoal, partitions: Any, to: Any) -> bool:
-    """Make the switch that lessens the excess most."""
+    """Make switches that lessen the excess, the largest gains first, as long as each still helps; whether one was made."""
     cluster = search.cluster
     row = goal.measure
-    weight = cluster.as_leader[partitions, row] - cluster.as_follower[partitions, row]
-    gain = goal.gain(weight, cluster.leader[partitions], to)
-    worth = gain > 0
-    partitions, to, weight, gain = partitions[worth], to[worth], weight[worth], gain[worth]
-    if not len(partitions):
+    weight = cluster.as_leader[row][partitions] - cluster.as_follower[row][partitions]
+    sources = cluster.leader[partitions]
+    gain = goal.gain(weight, sources, to)
+    worth = np.nonzero(gain > 0)[0]
+    if not len(worth):
         return False
-    allowed = search.switches(partitions, to)
-    partitions, to, weight, gain = partitions[allowed], to[allowed], weight[allowed], gain[allowed]
-    if not len(partitions):
+    worth = worth[search.switches(partitions[worth], to[worth])]
+    if not len(worth):
         return False
-    best = np.lexsort((to, partitions, goal.relative()[to], weight, -gain))[0]
-    search.switch(int(partitions[best]), int(to[best]))
-    return True
+    order = worth[np.lexsort((to[worth], partitions[worth], goal.relative()[to[worth]], weight[worth], -gain[worth]))]
+    made, best = False, int(gain[order[0]])
+    for place in order[:SWITCHES].tolist():
+        partition, source, target = int(partitions[place]), int(sources[place]), int(to[place])
+        if int(cluster.leader[partition]) != source or 2 * int(gain[place]) < best:
+            continue
+        now = int(goal.gain(weight[place], source, target))
+        if now == int(gain[place]) and search.limits.switch(partition, target):
+            search.switch(partition, target)
+            made = True
+    return made
 
 
 # --- moves -----------------------------------------------------------------------------------
 
 
 def _move_off(search: Search, goal: BrokerGoal, broker: int) -> bool:
+    """Move pieces off a broker; whether one was moved."""
     partitions, weight = candidates(search, goal, broker)
     if not len(partitions):
         return False
     excess = int(goal.values[broker] - goal.high[broker])
-    order = preferred(partitions, weight, excess, _bytes(search, goal, partitions))
+    order, together = preferred(partitions, weight, excess, _bytes(search, goal, partitions))
     partitions, weight = partitions[order], weight[order]
+    takers = np.nonzero(search.scope.takers)[0]
     second: tuple[int, int, int] | None = None
-    relative = goal.relative()
-    begin = 0
-    for length in _lengths(len(partitions)):
-        part, heavy = partitions[begin : begin + length], weight[begin : begin + length]
-        begin += length
-        sources = np.full(len(part), broker)
-        gain = goal.gains(heavy, broker)
-        useful = (gain > 0).any(axis=1)
-        part, heavy, gain, sources = part[useful], heavy[useful], gain[useful], sources[useful]
-        if not len(part):
+    for begin, end in _chunks(len(partitions), CHUNKS):
+        part, heavy = partitions[begin:end], weight[begin:end]
+        gain = goal.gain(heavy[:, None], broker, takers)
+        rows = np.nonzero((gain > 0).any(axis=1))[0]
+        if not len(rows):
             continue
-        gain = np.where(search.moves(part, sources), np.maximum(gain, 0), 0)
-        inside = (goal.values + heavy[:, None] <= goal.high) & (gain > 0)
-        rows = inside.any(axis=1)
-        if rows.any():
-            row = int(rows.argmax())
-            to = _best(np.where(inside[row], gain[row], 0), relative)
-            search.move(int(part[row]), broker, to)
+        part, heavy, gain = part[rows], heavy[rows], gain[rows]
+        gain = np.where(search.moves(part, np.full(len(part), broker), takers), np.maximum(gain, 0), 0)
+        inside = np.where(goal.values[takers] + heavy[:, None] <= goal.high[takers], gain, 0)
+        rows = np.nonzero(inside.any(axis=1))[0]
+        if len(rows):
+            _place(search, goal, broker, part[rows], heavy[rows], inside[rows], takers, max(1, together - begin))
             return True
         if gain.any():
             row = int(gain.max(axis=1).argmax())
             best = int(gain[row].max())
             if second is None or best > second[0]:
-                second = best, int(part[row]), _best(gain[row], relative)
+                second = best, int(part[row]), int(takers[_best(gain[row], goal.relative()[takers])])
     if second is None:
         return False
     search.move(second[1], broker, second[2])
     return True
 
 
-def _lengths(count: int) -> list[int]:
-    lengths: list[int] = []
-    while sum(lengths) < count:
-        lengths.append(CHUNKS[min(len(lengths), len(CHUNKS) - 1)])
-    return lengths
+def _place(
+    search: Search, goal: BrokerGoal, broker: int, part: Any, heavy: Any, gain: Any, takers: Any, most: int
+) -> None:
+    """Move the first of these replicas to their best takers, and those after it that belong with it and still can."""
+    for row in range(min(most, len(part))):
+        if goal.values[broker] <= goal.high[broker]:
+            return
+        relative = goal.relative()[takers]
+        open_ = goal.values[takers] + heavy[row] <= goal.high[takers]
+        now = np.where((gain[row] > 0) & open_, goal.gain(heavy[row], broker, takers), 0)
+        to = int(takers[_best(now, relative)])
+        if now.max() <= 0 or (row and not search.can_move(int(part[row]), broker, to)):
+            return
+        search.move(int(part[row]), broker, to)
+
+
+def _chunks(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    begin = number = 0
+    while begin < count:
+        end = min(count, begin + sizes[min(number, len(sizes) - 1)])
+        yield begin, end
+        begin, number = end, number + 1
 
 
 def _best(gain: NDArray[np.int64], relative: NDArray[np.float64]) -> int:
-    """The broker of the largest gain; among equals the least loaded."""
+    """The place of the largest gain; among equals the least loaded."""
     return int(np.where(gain == gain.max(), relative, np.inf).argmin())
 
 
 def _move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
+    """Move pieces onto a broker, from those that have most to spare; whether one was moved."""
     if not search.scope.takers[broker]:
         return False
+    spare = np.where(np.arange(len(goal.cells)) == broker, 0, goal.spare())
+    order = np.lexsort((np.arange(len(spare)), -spare))
+    order = order[spare[order] > 0].tolist()
+    made = False
+    for begin, end in _chunks(len(order), GROUPS):
+        if goal.values[broker] >= goal.low[broker]:
+            break
+        given = [(source, *candidates(search, goal, source)) for source in order[begin:end]]
+        partitions = np.concatenate([one[1] for one in given])
+        weight = np.concatenate([one[2] for one in given])
+        sources = np.repeat([one[0] for one in given], [len(one[1]) for one in given])
+        useful = np.nonzero(goal.gain(weight, sources, broker) > 0)[0]
+        useful = useful[search.moves_to(partitions[useful], sources[useful], broker)]
+        if len(useful):
+            _take(search, goal, broker, partitions[useful], sources[useful])
+            made = True
+    return made
+
+
+def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, sources: Any) -> None:
+    """Take pieces of these, which may all come, as long as they may and the broker is below its range."""
+    cluster = search.cluster
     spare = goal.spare()
-    order = np.lexsort((np.arange(len(spare)), -spare)).tolist()
-    for source in order:
-        if source == broker or spare[source] <= 0:
-            continue
-        partitions, weight = candidates(search, goal, source)
-        gain = goal.gain(weight, np.full(len(partitions), source), np.full(len(partitions), broker))
-        useful = gain > 0
-        partitions, weight = partitions[useful], weight[useful]
-        if not len(partitions):
-            continue
-        allowed = search.moves_to(partitions, np.full(len(partitions), source), broker)
-        partitions, weight = partitions[allowed], weight[allowed]
-        if not len(partitions):
-            continue
-        missing = int(goal.low[broker] - goal.values[broker])
-        easy = weight <= spare[source]
-        if easy.any():
-            partitions, weight = partitions[easy], weight[easy]
-        best = preferred(partitions, weight, missing, _bytes(search, goal, partitions))[0]
-        search.move(int(partitions[best]), source, broker)
-        return True
-    return False
+    weight = goal.weight(partitions, cluster.leader[partitions] == sources)
+    easy = weight <= spare[sources]
+    if easy.any():
+        partitions, sources, weight = partitions[easy], sources[easy], weight[easy]
+    missing = int(goal.low[broker] - goal.values[broker])
+    order, together = preferred(partitions, weight, missing, _bytes(search, goal, partitions))
+    made = False
+    for place in order[:together].tolist():
+        partition, source = int(partitions[place]), int(sources[place])
+        if made and (
+            goal.values[broker] >= goal.low[broker]
+            or goal.gain(weight[place], source, broker) <= 0
+            or not search.can_move(partition, source, broker)
+        ):
+            break
+        search.move(partition, source, broker)
+        made = True
 
 
 def _bytes(search: Search, goal: BrokerGoal, partitions: Any) -> NDArray[np.int64] | None:

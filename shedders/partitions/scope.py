@@ -32,6 +32,7 @@ class Scope:
         leaders: Those of them that may lead. B.
         leaving: Brokers that are going: what is there leaves. B.
         sources: Brokers whose replicas may move. B.
+        all_lead: Whether all homes may lead.
         frozen: Partitions that stay as they are. P.
         free_topics: Topics of which at least one partition may change. T.
         began: Replicas at the beginning, P x R. `led`: leaders at the beginning, P.
@@ -47,7 +48,8 @@ class Scope:
             cluster: At its beginning.
             layout: What it was made from.
             request: Already checked.
-            frozen: Partitions that stay, P.
+            all_lead: Whether all homes may lead.
+        frozen: Partitions that stay, P.
         """
         mode = request.mode
         self.cluster = cluster
@@ -67,6 +69,7 @@ class Scope:
         self.sources: NDArray[np.bool_] = going.copy()
         if mode in {Mode.REBALANCE, Mode.ADD_BROKERS}:
             self.sources |= self.homes
+        self.all_lead = bool((self.leaders == self.homes).all())
         self.frozen = frozen
         self.free_topics = np.zeros(len(cluster.topics), dtype=bool)
         self.free_topics[np.unique(cluster.topic_of[~frozen])] = True
@@ -106,8 +109,8 @@ class Scope:
             cluster = self.cluster
             rows, brokers = self.coming()
             leads = cluster.leader[rows] == brokers
-            found = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weights(rows, leads)[:, measure].sum())
-            found += int((self.extra * cluster.as_follower[:, measure]).sum())
+            found = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weight(rows, leads, measure).sum())
+            found += int((self.extra * cluster.as_follower[measure]).sum())
             if measure is Measure.NET_OUT:
                 found += int((self.extra * cluster.load[:, Known.BYTES_IN]).sum())
             self._totals[measure] = found

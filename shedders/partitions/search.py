@@ -51,6 +51,8 @@ class Search:
         reasons: Which goals moved a partition, a bit each. P.
         steps: What was done, where somebody wants to know; else None.
         made: Steps so far.
+        kept: What brokers can give by a measure, as long as nothing about them is changed.
+        full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.
     """
 
@@ -72,6 +74,8 @@ class Search:
         self.steps = steps
         self.stinted = False
         self.made = 0
+        self.kept: dict[tuple[int, int], tuple[int, Any, Any]] = {}
+        self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None
         self._goal, self._bit = "", 0
         self._looks = 0
@@ -81,6 +85,7 @@ class Search:
 
     def begin(self, goal: str, bit: int, limits: Limits, earlier: tuple[Goal, ...]) -> None:
         """The next moves are this goal's."""
+        self.kept = {}
         self._goal, self._bit, self.limits, self.earlier = goal, bit, limits, earlier
 
     def look(self) -> None:
@@ -96,19 +101,17 @@ class Search:
 
     # --- what may be done -------------------------------------------------------------------
 
-    def moves(self, partitions: Any, sources: Any, *, within: Limits | None = None) -> NDArray[np.bool_]:
-        """Where replicas may go: n x B. They must be movable."""
+    def moves(self, partitions: Any, sources: Any, to: Any, *, within: Limits | None = None) -> NDArray[np.bool_]:
+        """Whether n replicas may go to each of m brokers: n x m. They must be movable, and the brokers takers."""
         self.look()
         cluster, scope = self.cluster, self.scope
         leads = cluster.leader[partitions] == sources
-        found: NDArray[np.bool_] = (within or self.limits).moves(partitions, sources, leads)
-        found &= scope.takers
-        found &= ~leads[:, None] | scope.leaders
+        found: NDArray[np.bool_] = (within or self.limits).moves(partitions, sources, leads, to)
+        if not scope.all_lead:
+            found &= ~leads[:, None] | scope.leaders[to]
         held = cluster.replicas[partitions]
-        rows = np.arange(len(partitions))
         for place in range(held.shape[1]):
-            there = held[:, place]
-            found[rows[there >= 0], there[there >= 0]] = False
+            found &= held[:, place, None] != to
         return found & self.affordable(partitions, sources)[:, None]
 
     def moves_to(self, partitions: Any, sources: Any, to: int) -> NDArray[np.bool_]:
@@ -119,35 +122,63 @@ class Search:
             return np.zeros(len(partitions), dtype=bool)
         leads = cluster.leader[partitions] == sources
         found: NDArray[np.bool_] = self.limits.moves_to(partitions, sources, leads, to)
+        rows = np.nonzero(found)[0]
         if not scope.leaders[to]:
-            found &= ~leads
-        found &= ~(cluster.replicas[partitions] == to).any(axis=1)
-        return found & self.affordable(partitions, sources)
+            rows = rows[~leads[rows]]
+        rows = rows[~(cluster.replicas[partitions[rows]] == to).any(axis=1)]
+        rows = rows[self.affordable(partitions[rows], sources[rows])]
+        found[:] = False
+        found[rows] = True
+        return found
+
+    def can_move(self, partition: int, source: int, to: int) -> bool:
+        """Whether one replica, which must be movable, may go to one broker now."""
+        cluster, scope = self.cluster, self.scope
+        here = cluster.holders(partition)
+        if not scope.takers[to] or to in here or source not in here:
+            return False
+        leads = bool(cluster.leader[partition] == source)
+        if (leads and not scope.leaders[to]) or not self.limits.move(partition, source, leads, to):
+            return False
+        return not self._bounded or bool(self.affordable(np.array([partition]), np.array([source]))[0])
 
     def switches(self, partitions: Any, to: Any) -> NDArray[np.bool_]:
         """Which of these partitions may be led from these brokers instead: n. They must be switchable."""
         self.look()
-        found: NDArray[np.bool_] = self.scope.may_lead(partitions, to) & self.limits.switches(partitions, to)
+        found: NDArray[np.bool_] = self.limits.switches(partitions, to)
+        rows = np.nonzero(found)[0]
+        found[rows] = self.scope.may_lead(partitions[rows], to[rows])
         return found
 
-    def swaps(self, ones: Any, here: Any, others: Any, there: Any) -> NDArray[np.bool_]:
-        """Which replicas here may change places with others there: n each. All must be movable."""
+    def swaps(self, ones: Any, here: int, others: Any, there: int, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which replicas here may change places with others there, among wanted pairs: n x m. All must be movable."""
         self.look()
         cluster, scope = self.cluster, self.scope
-        found: NDArray[np.bool_] = scope.takers[here] & scope.takers[there]
-        found &= scope.leaders[there] | (cluster.leader[ones] != here)
-        found &= scope.leaders[here] | (cluster.leader[others] != there)
-        found &= ~(cluster.replicas[ones] == there[:, None]).any(axis=1)
-        found &= ~(cluster.replicas[others] == here[:, None]).any(axis=1)
-        found &= self.affordable(others, there, ones, here)
-        rows = np.nonzero(found)[0]
-        found[rows] = self.limits.swaps(ones[rows], here[rows], others[rows], there[rows])
+        if not (scope.takers[here] and scope.takers[there]):
+            return np.zeros_like(wanted)
+        free = ~(cluster.replicas[ones] == there).any(axis=1)
+        free_too = ~(cluster.replicas[others] == here).any(axis=1)
+        if not scope.leaders[there]:
+            free &= cluster.leader[ones] != here
+        if not scope.leaders[here]:
+            free_too &= cluster.leader[others] != there
+        wanted = wanted & free[:, None] & free_too
+        if self._bounded:
+            rows, columns = np.nonzero(wanted)
+            sources, back = np.full(len(rows), here), np.full(len(rows), there)
+            keep = self.affordable(ones[rows], sources, others[columns], back)
+            wanted[rows[~keep], columns[~keep]] = False
+        found: NDArray[np.bool_] = self.limits.swaps(ones, here, others, there, wanted)
         return found
+
+    @property
+    def _bounded(self) -> bool:
+        return self._moves_left is not None or self._bytes_left is not None
 
     def affordable(self, partitions: Any, sources: Any, others: Any = None, there: Any = None) -> NDArray[np.bool_]:
         """Whether the bounds of moves and bytes leave room for these replicas to move, with those others; n."""
         found = np.ones(len(partitions), dtype=bool)
-        if self._moves_left is None and self._bytes_left is None:
+        if not self._bounded:
             return found
         moves, size = self._fresh(partitions, sources)
         if others is not None:
@@ -190,7 +221,7 @@ class Search:
 
     def make(self, *moves: Move, taken_back: bool = False) -> None:
         """Make moves that belong together."""
-        counted = self._moves_left is not None or self._bytes_left is not None
+        counted = self._bounded
         touched = {one.partition for one in moves} | {one.other for one in moves if isinstance(one, Swap)}
         before = self._copied(touched) if counted else (0, 0)
         done = list(moves)
@@ -233,7 +264,5 @@ class Search:
 
     def fullness(self) -> NDArray[np.float64]:
         """How full brokers are by size, or by replicas where no size is known: among equals, the emptier takes. B."""
-        sums = self.cluster.sums
-        row = Measure.DISK if sums[Measure.DISK].any() else Measure.REPLICAS
-        found: NDArray[np.float64] = sums[row].astype(np.float64)
+        found: NDArray[np.float64] = self.cluster.sums[self.full_by].astype(np.float64)
         return found

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from shedders import extension_settings
 from statechannel.settings.field import Group, setting
 
 NAME = "partitions"
 DAY_S = 86_400.0
+
+
+def _listed(given: object) -> object:
+    """Flags and the environment have texts: a JSON list, or one pattern (which may have commas)."""
+    if not isinstance(given, str):
+        return given
+    return json.loads(given) if given.lstrip().startswith("[") else [given]
 
 
 class SampleSettings(Group):
@@ -32,8 +40,9 @@ class PlanSettings(Group):
     """Bounds of a plan where the command names none."""
 
     time_budget_s: float = setting(300.0, "Longest search; then the best plan so far is given.", ge=0.1, le=DAY_S)
-    excluded_topics: list[str] = Field(
-        default_factory=list, description="Patterns (RE2, whole name) of topics whose replicas stay where they are."
+    excluded_topics: Annotated[list[str], BeforeValidator(_listed)] = Field(
+        default_factory=list,
+        description="Patterns (RE2, whole name) of topics whose replicas stay where they are: one, or a list as JSON has it.",
     )
     copy_bytes_per_s: int = setting(
         50_000_000,

@@ -41,54 +41,63 @@ def changed(search: Search) -> Any:
 
 def _pass(search: Search, limits: Limits, *, leaders_first: bool) -> int:
     rows = changed(search)
-    order = rows[np.lexsort((rows, -search.cluster.load[rows, Known.DISK]))].tolist()
-    made = 0
-    for partition in order:
-        search.look()
-        made += _replicas(search, limits, partition)
-        made += _leader(search, limits, partition, leaders_first=leaders_first)
+    rows = rows[np.lexsort((rows, -search.cluster.load[rows, Known.DISK]))]
+    made = _replicas(search, limits, rows) + _leaders(search, limits, rows, leaders_first=leaders_first)
+    cluster, scope = search.cluster, search.scope
+    here, began = np.sort(cluster.replicas[rows], axis=1), np.sort(scope.began[rows], axis=1)
+    back = (here == began).all(axis=1) & (cluster.leader[rows] == scope.led[rows])
+    for partition in rows[back].tolist():
         made += _order(search, partition, leaders_first=leaders_first)
     return made
 
 
-def _replicas(search: Search, limits: Limits, partition: int) -> int:
+def _replicas(search: Search, limits: Limits, rows: Any) -> int:
+    """Move replicas back to where they were: all ways back are asked about at once, those that are open again one by one."""
     cluster, scope = search.cluster, search.scope
-    began = [one for one in scope.began[partition].tolist() if one >= 0]
+    here, began = cluster.replicas[rows], scope.began[rows]
+    even = (here >= 0).sum(axis=1) == (began >= 0).sum(axis=1)
+    came = (here >= 0) & even[:, None] & ~(here[:, :, None] == began[:, None, :]).any(axis=2)
+    gone = (began >= 0) & ~(began[:, :, None] == here[:, None, :]).any(axis=2)
+    gone &= ~np.append(scope.leaving, np.False_)[began]
+    if scope.lost is not None:
+        gone &= scope.lost[rows] != began
+    at, place, back = np.nonzero(came[:, :, None] & gone[:, None, :])
+    partitions, sources, to = rows[at], here[at, place], began[at, back]
+    leads = cluster.leader[partitions] == sources
+    fits = ~leads | (scope.leaders[to] & scope.may_lead(partitions, to))
+    partitions, sources, to, leads = partitions[fits], sources[fits], to[fits], leads[fits]
     made = 0
-    here = cluster.holders(partition)
-    if len(here) != len(began):
-        return 0
-    for back in [one for one in began if one not in here]:
-        if scope.leaving[back] or (scope.lost is not None and back in scope.lost[partition]):
+    for one in np.nonzero(limits.moves_each(partitions, sources, leads, to))[0].tolist():
+        search.look()
+        partition, source, target = int(partitions[one]), int(sources[one]), int(to[one])
+        held = cluster.holders(partition)
+        if source not in held or target in held or bool(cluster.leader[partition] == source) != bool(leads[one]):
             continue
-        for source in [one for one in here if one not in began]:
-            leads = bool(cluster.leader[partition] == source)
-            if leads and not (scope.leaders[back] and scope.may_lead(np.array([partition]), np.array([back]))[0]):
-                continue
-            one, at = np.array([partition]), np.array([source])
-            if not limits.moves_to(one, at, np.array([leads]), back)[0]:
-                continue
-            search.make(MoveReplica(partition, cluster.holders(partition).index(source), back), taken_back=True)
-            here = cluster.holders(partition)
+        if limits.move(partition, source, bool(leads[one]), target):
+            search.make(MoveReplica(partition, held.index(source), target), taken_back=True)
             made += 1
-            break
     return made
 
 
-def _leader(search: Search, limits: Limits, partition: int, *, leaders_first: bool) -> int:
+def _leaders(search: Search, limits: Limits, rows: Any, *, leaders_first: bool) -> int:
+    """Let those lead again who did."""
     cluster, scope = search.cluster, search.scope
-    led, leader = int(scope.led[partition]), int(cluster.leader[partition])
-    if led == leader or led not in cluster.holders(partition) or leader < 0:
-        return 0
-    if leaders_first and led != scope.began[partition, 0]:
-        return 0
-    one, to = np.array([partition]), np.array([led])
-    if not (scope.leaders[led] and limits.switches(one, to)[0]):
-        return 0
-    place = cluster.holders(partition).index(led)
-    switch = SwitchLeader(partition, led)
-    search.make(*((switch, Reorder(partition, 0, place)) if place else (switch,)), taken_back=True)
-    return 1
+    led = scope.led[rows]
+    fits = (led != cluster.leader[rows]) & (led >= 0) & (cluster.leader[rows] >= 0) & scope.leaders[led]
+    fits &= (cluster.replicas[rows] == led[:, None]).any(axis=1)
+    if leaders_first:
+        fits &= led == scope.began[rows, 0]
+    rows, led = rows[fits], led[fits]
+    made = 0
+    for one in np.nonzero(limits.switches(rows, led))[0].tolist():
+        search.look()
+        partition, to = int(rows[one]), int(led[one])
+        if limits.switch(partition, to):
+            place = cluster.holders(partition).index(to)
+            switch = SwitchLeader(partition, to)
+            search.make(*((switch, Reorder(partition, 0, place)) if place else (switch,)), taken_back=True)
+            made += 1
+    return made
 
 
 def _order(search: Search, partition: int, *, leaders_first: bool) -> int:

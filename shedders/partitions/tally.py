@@ -89,10 +89,11 @@ def forbidden(search: Search, partitions: Any, here: Any, useful: Any) -> str:
     if not count:
         return "all brokers that could take a replica hold one of that partition"
     found: list[str] = []
+    every = np.arange(useful.shape[1])
     for goal in search.earlier:
         limits = Limits(search.cluster)
         goal.limit(limits)
-        against = int(np.count_nonzero(useful & ~limits.moves(partitions, here, leads)))
+        against = int(np.count_nonzero(useful & ~limits.moves(partitions, here, leads, every)))
         if against:
             found.append(f"{goal.name} {against}")
     if not found:

@@ -47,6 +47,7 @@ FILES = {
     "reassign.json": to_json(MOVES).decode(),
     "other.json": '{"version":1,"partitions":[{"topic":"gone","partition":0,"replicas":[7]}]}',
     "layout.json": LAYOUT,
+    "empty-layout.json": '{"format": "kafka-layout/1", "brokers": [{"id": 1}], "topics": []}',
     "holes.json": LAYOUT.replace('"partition": 1', '"partition": 2'),
     "unknown-broker.json": LAYOUT.replace("[1, 3]", "[1, 8]"),
     "nan.json": LAYOUT.replace("40000000", "NaN"),

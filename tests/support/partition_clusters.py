@@ -96,18 +96,21 @@ def shuffled(cluster: RandomCluster, seed: int) -> tuple[ClusterLayout, Partitio
 def big_cluster(
     seed: int, *, replicas: int = 1_000_000, brokers: int = 200, racks: int = 10, topics: int = 4_000, empty: int = 0
 ) -> tuple[ClusterLayout, PartitionLoads]:
-    """A cluster as large ones are: topics of very different sizes, striped over racks, some brokers fuller than others.
+    """A cluster as large ones are after some years: topics of very different sizes, striped over racks when they were made.
+
+    Every third topic is from a time when two thirds of the brokers were there, and one replica of 23 was put on a broker of
+    a favoured tenth by somebody's hand.
 
     Args:
         replicas: At least so many, three a partition, two in every fifth topic.
+        racks: 0: no broker has one. Else at least three.
         empty: The last so many brokers have no replica.
     """
     chance = random.Random(seed)
     ids = list(range(1, brokers + 1))
-    rack_of = {one: f"rack-{one % racks}" for one in ids}
+    rack_of = {one: f"rack-{one % racks}" if racks else None for one in ids}
     full = ids[: brokers - empty]
-    # Every tenth broker stands for about half more than its part: what years of growth and repairs leave behind.
-    favoured = [one for one in full if one % 10 == 3]
+    favoured = full[2::10]
     wanted = [1 / (1 + rank) ** 0.7 for rank in range(topics)]
     unit = replicas / 2.8 / sum(wanted)
     made: dict[str, KafkaTopic] = {}
@@ -120,18 +123,16 @@ def big_cluster(
         if rank == topics - 1:
             count = max(count, -(-left // factor))
         left -= factor * count
-        offset, stride = chance.randrange(len(full)), 1 + chance.randrange(racks - 1)
+        there = full[: max(factor, 2 * len(full) // 3)] if rank % 3 == 1 else full
+        placed = _striped(chance, there, racks, count, factor)
         scale = 2.0 ** chance.gauss(7, 2.5) * MIB
         partitions = []
-        for number in range(count):
-            places = [full[(offset + number + stride * k) % len(full)] for k in range(factor)]
+        for number, places in enumerate(placed):
             if number % 23 == 0 and (other := chance.choice(favoured)) not in places:
-                if rack_of[other] not in {rack_of[one] for one in places[1:]}:
+                if other % racks not in {one % racks for one in places[1:]} if racks else True:
                     places[0] = other
-            replica_ids = tuple(places)
-            partitions.append(
-                KafkaPartition(partition=number, replicas=replica_ids, leader=replica_ids[0], isr=replica_ids)
-            )
+            ids_ = tuple(places)
+            partitions.append(KafkaPartition(partition=number, replicas=ids_, leader=ids_[0], isr=ids_))
             size = int(scale * (0.5 + chance.random()))
             rate = size >> 12
             loads[name, number] = PartitionLoad(
@@ -140,6 +141,27 @@ def big_cluster(
         made[name] = KafkaTopic(name=name, partitions=tuple(partitions), topic_id=f"id-{rank}", min_isr=factor - 1)
     machines = tuple(KafkaBroker(id=one, host=f"b{one}", port=9092, rack=rack_of[one]) for one in ids)
     return ClusterLayout(cluster_id=f"big-{seed}", brokers=machines, topics=made), PartitionLoads(of=loads)
+
+
+def _striped(chance: random.Random, there: Sequence[int], racks: int, count: int, factor: int) -> list[list[int]]:
+    """Replicas of each partition as Kafka's placer puts them: round the racks, and round the brokers of each."""
+    if not racks:
+        start = chance.randrange(len(there))
+        return [[there[(start + number + k) % len(there)] for k in range(factor)] for number in range(count)]
+    members: dict[int, list[int]] = {}
+    for one in there:
+        members.setdefault(one % racks, []).append(one)
+    groups = chance.sample(list(members.values()), len(members))
+    turns = [chance.randrange(len(group)) for group in groups]
+    placed = []
+    for number in range(count):
+        places = []
+        for k in range(factor):
+            at = (number + k) % len(groups)
+            places.append(groups[at][turns[at] % len(groups[at])])
+            turns[at] += 1
+        placed.append(places)
+    return placed
 
 
 # --- parts of the random ones -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from loaddata.partitions.loads import PartitionLoads
 from shedders.partitions.request import PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_measures import rack_excess
-from tests.twin.partition_state import State, may_move, state_of, to_empty
+from tests.twin.partition_state import State, free, state_of, to_empty
 
 EXACT_MAX = 16
 
@@ -68,11 +68,11 @@ def smallest_sum(groups: Iterable[tuple[Sequence[int], int]], need: int) -> int:
 
 def bytes_of_removal(layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> int:
     """What is on the brokers that go, and may move."""
-    leaving = to_empty(layout, request)
+    leaving, may = to_empty(layout, request), free(layout, request)
     return sum(
         _size(loads, key, request) * len(leaving & set(replicas))
         for key, (replicas, _) in state_of(layout).items()
-        if may_move(request, key[0])
+        if key in may
     )
 
 
@@ -152,11 +152,11 @@ def _items(
     goal: str, topic: str, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest
 ) -> tuple[list[Item], dict[int, list[Item]]]:
     """Copies that may be made to new brokers: all, and by the old broker that they leave."""
-    new = set(request.subjects)
+    new, may = set(request.subjects), free(layout, request)
     every: list[Item] = []
     on: dict[int, list[Item]] = {}
     for key, (replicas, _) in state_of(layout).items():
-        if topic not in ("", key[0]) or not may_move(request, key[0]):
+        if topic not in ("", key[0]) or key not in may:
             continue
         size = _size(loads, key, request)
         load = measures.load_of(loads, key, request.completeness_min)

@@ -15,7 +15,7 @@ from math import ceil, floor
 from loaddata.partitions.layout import ClusterLayout, KafkaBroker
 from loaddata.partitions.loads import CPU_UNITS, PartitionLoad, PartitionLoads
 from shedders.partitions.request import Mode, PlanRequest
-from tests.twin.partition_state import Key, State, allowed_brokers, may_move, state_of, to_empty
+from tests.twin.partition_state import Key, State, allowed_brokers, free, state_of, to_empty
 
 BY_BROKER = ("disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
 BY_TOPIC = ("topic-replicas", "topic-leaders")
@@ -67,11 +67,11 @@ def counted(goal: str, layout: ClusterLayout, request: PlanRequest) -> list[int]
 
 def coming(layout: ClusterLayout, request: PlanRequest) -> Iterator[tuple[Key, int]]:
     """Replicas that are on no broker that counts, and have to go to one."""
-    allowed, leaving = set(allowed_brokers(layout, request)), to_empty(layout, request)
+    allowed, leaving, may = set(allowed_brokers(layout, request)), to_empty(layout, request), free(layout, request)
     for topic, partition in layout.partitions():
         for one in partition.replicas:
             lost = request.mode is Mode.FIX_OFFLINE and one in partition.offline
-            if one not in allowed and (one in leaving or lost) and may_move(request, topic.name):
+            if one not in allowed and (one in leaving or lost) and (topic.name, partition.partition) in may:
                 yield (topic.name, partition.partition), one
 
 
@@ -80,8 +80,8 @@ def cells(
 ) -> dict[Hashable, int]:
     """The value of each cell."""
     found: dict[Hashable, int] = {}
-    for one in counted(goal, layout, request):
-        for name in _groups(goal, layout, request):
+    for name in _groups(goal, layout, request):
+        for one in counted(goal, layout, request):
             found[name, one] = 0
     for key, (replicas, leader) in state.items():
         load = load_of(loads, key, request.completeness_min)
@@ -93,7 +93,7 @@ def cells(
 
 
 def _groups(goal: str, layout: ClusterLayout, request: PlanRequest) -> list[str]:
-    return [name for name in layout.topics if may_move(request, name)] if goal in BY_TOPIC else [""]
+    return sorted({topic for topic, _ in free(layout, request)}) if goal in BY_TOPIC else [""]
 
 
 def ranges(goal: str, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, share: float) -> Ranges:
@@ -166,7 +166,7 @@ class Meter:
     def __init__(self, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest) -> None:
         self.layout, self.loads, self.request = layout, loads, request
         self._ranges: dict[tuple[str, float], Ranges] = {}
-        self._free = {name for name in layout.topics if may_move(request, name)}
+        self._free = free(layout, request)
         self._most = {
             count: most_in_rack(count, layout, request)
             for count in {len(partition.replicas) for _, partition in layout.partitions()}
@@ -176,10 +176,10 @@ class Meter:
     def __call__(self, goal: str, state: State, share: float) -> Measured:
         """How far a goal is from being met in a state."""
         if goal in BY_PARTITION:
-            free = [place for key, place in state.items() if key[0] in self._free]
+            places = [state[key] for key in sorted(self._free)]
             if goal == "preferred-leader":
-                return _of(int(leader not in (None, replicas[0])) for replicas, leader in free)
-            return _of(self._surplus(replicas) for replicas, _ in free)
+                return _of(int(leader not in (None, replicas[0])) for replicas, leader in places)
+            return _of(self._surplus(replicas) for replicas, _ in places)
         if (goal, share) not in self._ranges:
             self._ranges[goal, share] = ranges(goal, self.layout, self.loads, self.request, share)
         within = self._ranges[goal, share]

@@ -9,7 +9,7 @@ from loaddata.partitions.layout import ClusterLayout
 from shedders.partitions.plan import PartitionMove, Plan
 from shedders.partitions.request import Mode, PlanRequest
 from tests.twin.partition_measures import most_in_rack, rack_excess
-from tests.twin.partition_state import allowed_brokers, may_move, state_after, state_of, to_empty
+from tests.twin.partition_state import allowed_brokers, free, state_after, state_of, to_empty
 
 
 def repeats(replicas: tuple[int, ...], rack_of: Mapping[int, str | None]) -> int:
@@ -21,7 +21,7 @@ def repeats(replicas: tuple[int, ...], rack_of: Mapping[int, str | None]) -> int
 def violations(layout: ClusterLayout, request: PlanRequest, plan: Plan) -> Iterator[str]:
     """What the plan does that no plan may do, whatever its goals."""
     before, after = state_of(layout), state_after(layout, plan)
-    allowed, leaving = set(allowed_brokers(layout, request)), to_empty(layout, request)
+    allowed, leaving, may = set(allowed_brokers(layout, request)), to_empty(layout, request), free(layout, request)
     rack_of = {one.id: one.rack for one in layout.brokers}
     kept_back = any(one.name == "brokers-leave" for one in plan.infeasible)
     if plan.layout != layout.fingerprint():
@@ -34,15 +34,17 @@ def violations(layout: ClusterLayout, request: PlanRequest, plan: Plan) -> Itera
         if key not in before:
             yield f"{key} does not exist"
             continue
+        if key not in may:
+            yield f"{key} is to stay, and moves"
         yield from _move_violations(request, move, before[key], allowed)
     for key, (replicas, leader) in after.items():
         was, was_led = before[key]
-        kept = request.mode is Mode.REPLICATION_FACTOR and may_move(request, key[0])
+        kept = request.mode is Mode.REPLICATION_FACTOR and key in may
         if len(replicas) != len(was) and not kept:
             yield f"{key} has {len(replicas)} replicas, had {len(was)}"
         if len(set(replicas)) != len(replicas):
             yield f"{key} is twice on a broker: {replicas}"
-        if may_move(request, key[0]) and leaving & set(replicas) and not kept_back:
+        if key in may and leaving & set(replicas) and not kept_back:
             yield f"{key} is still on brokers that leave: {replicas}"
         if leader is not None and leader not in replicas:
             yield f"{key} is led from outside: {leader}"
@@ -60,8 +62,6 @@ def _move_violations(
     request: PlanRequest, move: PartitionMove, was: tuple[tuple[int, ...], int | None], allowed: set[int]
 ) -> Iterator[str]:
     key = (move.topic, move.partition)
-    if not may_move(request, move.topic):
-        yield f"{key} is excluded and moves"
     if (move.before, move.leader_before) != was:
         yield f"{key}: the plan has it at {move.before}, led by {move.leader_before}; it is {was}"
     if (move.after, move.leader_after) == was:

@@ -56,8 +56,21 @@ def layout_after(layout: ClusterLayout, plan: Plan) -> ClusterLayout:
     return replace(layout, brokers=brokers, topics=topics)
 
 
-def may_move(request: PlanRequest, topic: str) -> bool:
-    """Whether replicas of this topic may be moved."""
+def free(layout: ClusterLayout, request: PlanRequest) -> set[Key]:
+    """Partitions that may be changed: chosen, led by somebody, nothing under way, nothing offline that is not asked for."""
+    going = to_empty(layout, request)
+    mends = request.mode in {Mode.FIX_OFFLINE, Mode.REMOVE_BROKERS}
+    return {
+        (topic.name, one.partition)
+        for topic, one in layout.partitions()
+        if _chosen(request, topic.name)
+        and not one.in_motion
+        and one.leader is not None
+        and (mends or not set(one.offline) - going)
+    }
+
+
+def _chosen(request: PlanRequest, topic: str) -> bool:
     if any(re.fullmatch(pattern, topic) for pattern in request.excluded_topics):
         return False
     return not request.topics or any(re.fullmatch(pattern, topic) for pattern in request.topics)

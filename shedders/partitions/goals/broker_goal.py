@@ -58,11 +58,7 @@ class BrokerGoal(Goal):
 
     def weight(self, partitions: Any, leads: Any) -> NDArray[np.int64]:
         """What replicas weigh. n."""
-        cluster = self.cluster
-        found: NDArray[np.int64] = np.where(
-            leads, cluster.as_leader[partitions, self.measure], cluster.as_follower[partitions, self.measure]
-        )
-        return found
+        return self.cluster.weight(partitions, leads, self.measure)
 
     def distance(self, values: Any, brokers: Any = slice(None)) -> NDArray[np.int64]:
         """How far values of brokers are from their ranges."""
@@ -76,14 +72,6 @@ class BrokerGoal(Goal):
         values = self.values
         before = self.distance(values[sources], sources) + self.distance(values[to], to)
         return before - self.distance(values[sources] - weight, sources) - self.distance(values[to] + weight, to)
-
-    def gains(self, weight: Any, source: int) -> NDArray[np.int64]:
-        """As `gain` from one broker to each other: n x B."""
-        values = self.values
-        given = self.distance(values[source], source) - self.distance(values[source] - weight, source)
-        taken = self.distance(values) - self.distance(values + weight[:, None])
-        found: NDArray[np.int64] = given[:, None] + taken
-        return found
 
     def spare(self) -> NDArray[np.int64]:
         """What brokers can give without falling below their range; what is there is free to go where a broker is no cell. B."""

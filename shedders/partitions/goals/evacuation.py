@@ -49,14 +49,15 @@ class Evacuation(Goal):
         rows, brokers = rows[fits], brokers[fits]
         order = np.lexsort((brokers, rows, -cluster.load[rows, Known.DISK]))
         made = 0
+        homes = np.nonzero(self.scope.takers)[0]
         for number, place in enumerate(order.tolist()):
             search.advance(number, len(order))
             one, here = rows[place : place + 1], brokers[place : place + 1]
-            found = search.moves(one, here)[0]
+            found = search.moves(one, here, homes)[0]
             if not found.any():
                 continue
-            wished = found & search.moves(one, here, within=search.wishes)[0]
-            takers = np.nonzero(wished if wished.any() else found)[0]
+            wished = found & search.moves(one, here, homes, within=search.wishes)[0]
+            takers = homes[wished if wished.any() else found]
             partition = int(one[0])
             counts = cluster.topic_replicas[cluster.topic_of[partition]]
             to = int(takers[np.lexsort((takers, counts[takers], search.fullness()[takers]))[0]])

@@ -77,25 +77,34 @@ class RackAwareness(Goal):
         """Lay its ranges down for later goals."""
         limits.rules.append(self)
 
-    def moves(self, partitions: Any, sources: Any) -> NDArray[np.bool_]:
-        """Where these replicas may go: to a rack that has room, or stay in theirs. n x B."""
+    def moves(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
+        """Whether these n replicas may go to each of these m brokers: their rack has room, or is the same. n x m."""
         held = self.cluster.replicas[partitions]
         most = self.most[(held >= 0).sum(axis=1)]
-        counts = np.zeros((len(held), len(self.rack)), dtype=np.int64)
+        racks = self.rack[to]
+        counts = np.zeros((len(held), len(racks)), dtype=np.int64)
         for place in range(held.shape[1]):
             there = held[:, place]
-            counts += (self.rack[there][:, None] == self.rack) & (there >= 0)[:, None]
-        found: NDArray[np.bool_] = (counts < most[:, None]) | (self.rack[sources][:, None] == self.rack)
+            counts += (self.rack[there][:, None] == racks) & (there >= 0)[:, None]
+        found: NDArray[np.bool_] = (counts < most[:, None]) | (self.rack[sources][:, None] == racks)
         return found
 
     def moves_to(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
         """Whether these replicas may go to one broker, or each to its own. n."""
         held = self.cluster.replicas[partitions]
-        most = self.most[(held >= 0).sum(axis=1)]
-        rack = np.broadcast_to(self.rack[to], len(held))
-        counts = ((self.rack[held] == rack[:, None]) & (held >= 0)).sum(axis=1)
-        found: NDArray[np.bool_] = (counts < most) | (self.rack[sources] == self.rack[to])
+        there = held >= 0
+        rack = self.rack[to]
+        counts = ((self.rack[held] == (rack[:, None] if rack.ndim else rack)) & there).sum(axis=1)
+        found: NDArray[np.bool_] = (counts < self.most[there.sum(axis=1)]) | (self.rack[sources] == rack)
         return found
+
+    def move(self, partition: int, source: int, to: int) -> bool:
+        """Whether one replica may go to one broker."""
+        rack = self.rack[to]
+        if rack == self.rack[source]:
+            return True
+        here = self.cluster.holders(partition)
+        return sum(bool(self.rack[one] == rack) for one in here) < int(self.most[len(here)])
 
     def improve(self, search: Search) -> int:
         """Make moves until none is found."""
@@ -123,8 +132,9 @@ class RackAwareness(Goal):
         here, partitions = here[fits], partitions[fits]
         if not len(here):
             return False
-        found = search.moves(partitions, here) & self.moves(partitions, here)
-        found &= self.rack[here][:, None] != self.rack
+        to = np.nonzero(self.scope.takers)[0]
+        found = search.moves(partitions, here, to) & self.moves(partitions, here, to)
+        found &= self.rack[here][:, None] != self.rack[to]
         if not found.any():
             return False
         fullness = search.fullness()
@@ -132,9 +142,9 @@ class RackAwareness(Goal):
         counts = self.cluster.topic_replicas[self.cluster.topic_of[partition]]
         order = np.lexsort((here, -fullness[here], -counts[here], leads))
         row = next(int(one) for one in order if found[one].any())
-        takers = np.nonzero(found[row])[0]
-        to = int(takers[np.lexsort((takers, fullness[takers], counts[takers]))[0]])
-        search.move(partition, int(here[row]), to)
+        takers = to[found[row]]
+        best = np.lexsort((takers, fullness[takers], counts[takers]))[0]
+        search.move(partition, int(here[row]), int(takers[best]))
         return True
 
     def witness(self, search: Search) -> str:  # noqa: ARG002 - others need it

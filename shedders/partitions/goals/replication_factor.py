@@ -75,7 +75,7 @@ class ReplicationFactor(Goal):
 
     def _add(self, search: Search, partition: int) -> bool:
         cluster, scope = self.cluster, self.scope
-        weight = cluster.as_follower[partition]
+        weight = cluster.as_follower[:, partition]
         room = np.maximum(search.limits.high - cluster.sums, 0)
         found = scope.takers & (weight[:, None] <= room).all(axis=0)
         here = cluster.holders(partition)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shedders.partitions.limits import Limits
     from shedders.partitions.search import Search
 
-CHUNK: Final = 256
+CHUNK: Final = 128
 
 
 class TopicGoal(Goal):
@@ -89,32 +89,45 @@ class TopicGoal(Goal):
             topics = np.nonzero(self._distance().any(axis=1))[0].tolist()
             for number, topic in enumerate(topics):
                 search.advance(number, len(topics))
-                while self._step(search, topic):
-                    made += 1
+                while found := self._step(search, topic):
+                    made += found
             total += made
             if not made:
                 return total
 
-    def _step(self, search: Search, topic: int) -> bool:
-        """One move in a topic: from a broker above to one below, else off one above, else onto one below."""
+    def _step(self, search: Search, topic: int) -> int:
+        """Moves in a topic: from brokers above to those below, else off those above, else onto those below."""
         counts, low, high = self.counts[topic], self.low[topic], self.high[topic]
         over, under = self.cells & (counts > high), self.cells & (counts < low)
         if not over.any() and not under.any():
-            return False
-        givers = ~self.cells & (counts > 0) | self.cells & (counts > low)
+            return 0
+        givers = (~self.cells & (counts > 0)) | (self.cells & (counts > low))
         takers = self.cells & (counts < high)
         pairs = [(over, under), (over, takers), (givers, under)]
         pairs = [(source, to) for source, to in pairs if source.any() and to.any()]
-        if self.leading and any(self._switch(search, topic, source, to) for source, to in pairs):
-            return True
-        return self.moves_data and any(self._move(search, topic, source, to) for source, to in pairs)
+        ways = [self._switch] * self.leading + [self._move] * self.moves_data
+        for way in ways:
+            for source, to in pairs:
+                made = way(search, topic, source, to)
+                if made:
+                    return made
+        return 0
+
+    def _still(self, topic: int, source: int, to: int) -> bool:
+        """Whether a move from here to there still lessens the excess."""
+        counts, low, high = self.counts[topic], int(self.low[topic]), int(self.high[topic])
+        here, there = int(counts[source]), int(counts[to])
+        counted = bool(self.cells[source])
+        better = int(counted and here > high) + int(there < low)
+        worse = int(counted and here <= low) + int(there >= high)
+        return better > worse
 
     def _rows(self, topic: int) -> NDArray[np.int64]:
         first = self.cluster.first_of
         rows = np.arange(first[topic], first[topic + 1])
         return rows[~self.scope.frozen[rows]]
 
-    def _switch(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> bool:
+    def _switch(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> int:
         cluster = self.cluster
         rows = self._rows(topic)
         rows = rows[search.scope.may_switch(rows)]
@@ -124,17 +137,23 @@ class TopicGoal(Goal):
         at, places = np.nonzero(fits)
         partitions, brokers = rows[at], held[at, places]
         if not len(partitions):
-            return False
+            return 0
         allowed = search.switches(partitions, brokers)
         partitions, brokers = partitions[allowed], brokers[allowed]
-        if not len(partitions):
-            return False
         counts = self.counts[topic]
-        best = np.lexsort((partitions, brokers, counts[brokers], -counts[cluster.leader[partitions]]))[0]
-        search.switch(int(partitions[best]), int(brokers[best]))
-        return True
+        order = np.lexsort((partitions, brokers, counts[brokers], -counts[cluster.leader[partitions]]))
+        made = 0
+        for place in order.tolist():
+            partition, broker = int(partitions[place]), int(brokers[place])
+            leader = int(cluster.leader[partition])
+            if leader == broker or not sources[leader] or not self._still(topic, leader, broker):
+                continue
+            if not made or search.limits.switch(partition, broker):
+                search.switch(partition, broker)
+                made += 1
+        return made
 
-    def _move(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> bool:
+    def _move(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> int:
         cluster = self.cluster
         rows = self._rows(topic)
         held = cluster.replicas[rows]
@@ -150,16 +169,23 @@ class TopicGoal(Goal):
         copied = np.where(search.scope.placed(partitions, brokers), 0, size)
         order = np.lexsort((partitions, brokers, -fullness[brokers], -size, copied))
         partitions, brokers = partitions[order], brokers[order]
+        takers = np.nonzero(to & search.scope.takers)[0]
+        made = 0
         for begin in range(0, len(partitions), CHUNK):
             some, here = partitions[begin : begin + CHUNK], brokers[begin : begin + CHUNK]
-            found = search.moves(some, here) & to
-            rows_found = found.any(axis=1)
-            if rows_found.any():
-                row = int(rows_found.argmax())
-                broker = int(np.where(found[row], fullness, np.inf).argmin())
-                search.move(int(some[row]), int(here[row]), broker)
-                return True
-        return False
+            found = search.moves(some, here, takers)
+            for row in np.nonzero(found.any(axis=1))[0].tolist():
+                choice = takers[found[row]]
+                broker = int(choice[search.cluster.sums[search.full_by][choice].argmin()])
+                partition, source = int(some[row]), int(here[row])
+                if not self._still(topic, source, broker):
+                    continue
+                if not made or search.can_move(partition, source, broker):
+                    search.move(partition, source, broker)
+                    made += 1
+            if made:
+                return made
+        return 0
 
     def witness(self, search: Search) -> str:
         """Where it is not met, and why."""

@@ -35,17 +35,21 @@ def test_by_hand() -> None:
         replicas=2, leaders=2, disk_bytes=107, bytes_in_per_s=11, bytes_out_per_s=20, cpu=0.300001
     )
     assert two.before == BrokerFigures(
-        replicas=3, leaders=1, disk_bytes=107, bytes_in_per_s=None, bytes_out_per_s=None, cpu=0.1
+        replicas=3, leaders=1, disk_bytes=107, bytes_in_per_s=0, bytes_out_per_s=0, cpu=0.1
     )
     assert three.before == BrokerFigures(
-        replicas=0, leaders=0, disk_bytes=None, bytes_in_per_s=None, bytes_out_per_s=None, cpu=None
+        replicas=0, leaders=0, disk_bytes=0, bytes_in_per_s=0, bytes_out_per_s=0, cpu=0.0
     )
-    assert one.after == BrokerFigures(
-        replicas=1, leaders=1, disk_bytes=7, bytes_in_per_s=1, bytes_out_per_s=None, cpu=None
-    )
+    assert one.after == BrokerFigures(replicas=1, leaders=1, disk_bytes=7, bytes_in_per_s=1, bytes_out_per_s=0, cpu=0.0)
     assert two.after == two.before
     assert three.after == BrokerFigures(
         replicas=1, leaders=1, disk_bytes=100, bytes_in_per_s=10, bytes_out_per_s=20, cpu=0.300001
     )
     assert (one.replicas_out, one.bytes_out, three.replicas_in, three.bytes_in) == (1, 100, 1, 100)
     assert (one.replicas_in, three.replicas_out) == (0, 0)
+
+
+def test_nothing_is_known_where_no_partition_has_a_load() -> None:
+    found = broker_changes(LAYOUT, PartitionLoads(), ())
+    assert {(one.before.disk_bytes, one.before.bytes_in_per_s, one.before.cpu) for one in found} == {(None, None, None)}
+    assert [one.before == one.after for one in found] == [True, True, True]

@@ -136,7 +136,7 @@ def test_a_plan_is_carried_out():
     ("request_", "moves", "said"),
     [
         (PlanRequest(), [move(0, (1, 2), (3, 2))], ""),
-        (PlanRequest(excluded_topics=("t",)), [move(0, (1, 2), (3, 2))], "excluded"),
+        (PlanRequest(excluded_topics=("t",)), [move(0, (1, 2), (3, 2))], "is to stay, and moves"),
         (PlanRequest(), [move(2, (1, 3), (1, 2))], "more replicas in one rack"),
         (PlanRequest(), [move(0, (1, 2), (3,))], "has 1 replicas, had 2"),
         (PlanRequest(), [move(0, (1, 2), (3, 3))], "twice on a broker"),
@@ -271,3 +271,4 @@ def test_the_big_cluster_is_whole_at_any_size():
     assert all(len(set(part.replicas)) == len(part.replicas) for part in parts)
     assert len(loads.of) == len(parts)
     assert not {19, 20} & {one for part in parts for one in part.replicas}
+    assert all(len({one % 5 for one in part.replicas}) == len(part.replicas) for part in parts)
