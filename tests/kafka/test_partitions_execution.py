@@ -74,6 +74,10 @@ class Lab:
         assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
         return json.loads(result.stdout) if result.stdout else None
 
+    def refused(self, *args: str) -> str:
+        """Why a command is refused."""
+        return str(self.run(*args, code=3)["error"])
+
     def begin(self, *args: str) -> subprocess.Popen[str]:
         """A command in a process of its own."""
         command = [*COMMAND, "partitions", *args, *self.options()]
@@ -117,13 +121,13 @@ class Lab:
         write_plan(path, plan)
         return path, plan
 
-    def planned(self, *args: str) -> tuple[Path, Plan]:
+    def planned(self, *args: str, code: int = 0) -> tuple[Path, Plan]:
         """A plan of the planner's, of this topic alone."""
         self._plans += 1
         path = self.folder / f"plan-{self._plans}.json"
         command = ["partitions", "plan", "--topics", TOPIC, *args, "-b", self.nodes.address, "-o", str(path)]
         result = CliRunner().invoke(app, command)
-        assert result.exit_code == 0, f"{result.stdout}\n{result.stderr}"
+        assert result.exit_code == code, f"{result.stdout}\n{result.stderr}"
         return path, read_plan(path)
 
     def reached(self, plan: Plan) -> None:
@@ -251,9 +255,11 @@ def test_a_broker_is_added_and_one_is_taken_out_and_back(lab: Lab) -> None:
         assert {(one["partition"], tuple(one["replicas"])) for one in undone} == {
             (one.partition, one.before) for one in plan.moves
         }
-        path, leaving = lab.planned("--remove-brokers", "1")
+        # Kafka's own topics and the state topic have a replica on each of three brokers: those cannot leave, and it says so.
+        path, leaving = lab.planned("--remove-brokers", "1", code=3)
         assert all(1 not in move.after for move in leaving.moves)
-        assert lab.run("apply", str(path), "--execute", "--one-replica")["ended"] == "done"
+        assert "hard goal" in lab.refused("apply", str(path), "--execute")
+        assert lab.run("apply", str(path), "--execute", "--one-replica", "--accept-unmet")["ended"] == "done"
         lab.reached(leaving)
         back = lab.run("rollback", leaving.id, "--execute")
         assert (back["undoes"], back["ended"]) == (leaving.id, "done")
@@ -262,8 +268,8 @@ def test_a_broker_is_added_and_one_is_taken_out_and_back(lab: Lab) -> None:
     for move in leaving.moves:
         assert layout.topics[TOPIC].partitions[move.partition].replicas == move.before
     assert lab.read() == lab.hashes
-    refused = CliRunner().invoke(app, ["partitions", "apply", str(path), *lab.options(), "--state", str(lab.folder)])
-    assert refused.exit_code == 0, "the way back makes the old plan fit again"
+    shown = lab.run("apply", str(path), "--accept-unmet")
+    assert shown["open_count"] == len(leaving.moves), "the way back makes the old plan fit again"
 
 
 def test_a_node_killed_during_an_execution_is_waited_for(lab: Lab) -> None:
