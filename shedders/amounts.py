@@ -17,6 +17,12 @@ def rate(value: float, unit: str = BYTES) -> str:
     return f"{text} {told}"
 
 
+def size(value_bytes: float) -> str:
+    """An amount of data with its unit: `33.0 MB`, `950 B`."""
+    text, told = _told(value_bytes, BYTES)
+    return f"{text} {told.removesuffix('/s')}"
+
+
 def told_rate(value: float, said: str) -> str:
     """The rate of a move with its unit: in messages where the move's sentence reckons in them, else in bytes.
 

@@ -75,12 +75,16 @@ class KafkaTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLayout:
-    """All of it. Brokers by id, topics by name, both ascending, so that equal clusters are equal values."""
+    """All of it. Brokers by id, topics by name, both ascending, so that equal clusters are equal values.
+
+    `remarks` are sentences about what could not be read; they are not part of what is compared.
+    """
 
     cluster_id: str
     brokers: tuple[KafkaBroker, ...]
     topics: Mapping[str, KafkaTopic] = field(default_factory=lambda: MappingProxyType({}))
     read_at_ms: int = 0
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     def partitions(self) -> Iterator[tuple[KafkaTopic, KafkaPartition]]:
         """Each partition with its topic, in the order of names and numbers."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shedders.cli.results import say_written, show, write_file
 from shedders.cli.simulate_compare import compare
 from shedders.cli.simulate_live import replay_live
-from shedders.cli.simulating import made_folder, need_extra, say_written, show, write_file, write_pictures
+from shedders.cli.simulating import made_folder, need_extra, write_pictures
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import OutputAs

@@ -14,6 +14,7 @@ import orjson
 import typer
 
 from shedders.cli.options import looking
+from shedders.cli.results import say_written, show, write_file
 from shedders.cli.simulate_own import Own, own_source
 from shedders.cli.simulating import (
     Contenders,
@@ -24,9 +25,6 @@ from shedders.cli.simulating import (
     made_folder,
     need_extra,
     parse_seeds,
-    say_written,
-    show,
-    write_file,
     write_pictures,
 )
 from statechannel.cli.exit_codes import ExitCode

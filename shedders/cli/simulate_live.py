@@ -16,9 +16,10 @@ import typer
 from loaddata.report_record import Kind
 from loaddata.tombstone import parse_tombstone
 from shedders.cli.moments import parse_length_ms
+from shedders.cli.results import write_file
 from shedders.cli.simulate_compare import Asked, contest, scratch_folder
 from shedders.cli.simulate_own import Own, own_source
-from shedders.cli.simulating import Contenders, Jobs, OutFolder, Seeds, made_folder, need_extra, parse_seeds, write_file
+from shedders.cli.simulating import Contenders, Jobs, OutFolder, Seeds, made_folder, need_extra, parse_seeds
 from statechannel.audit.new_file import check_writable
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError

@@ -1,4 +1,4 @@
-"""What the commands of `simulate` share: the extra that they need, seeds, how tables and files come out."""
+"""What the commands of `simulate` share: the extra that they need, seeds, pictures."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from statechannel.audit.new_file import check_writable, new_file
+from shedders.cli.results import write_file
+from statechannel.audit.new_file import check_writable
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.cli.output import cell, print_table, say, stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from shedders.simulate.plots import Picture
-    from shedders.simulate.tables import Grid
 
 NEEDED: Final = ("numpy", "matplotlib")
 SEEDS_MAX: Final = 1_000
@@ -85,15 +84,6 @@ def contender_names(given: Sequence[str]) -> str:
     return _NEXT.sub(" ", " ".join(given)) or "default"
 
 
-def show(grid: Grid, *, gap: bool = True) -> None:
-    """A table on standard output, and what stands below it."""
-    if gap:
-        stdout().print()
-    print_table(grid.headers, grid.rows, title=cell(grid.title), empty="nothing")
-    for note in grid.notes:
-        stdout().print(cell(note), markup=False)
-
-
 def made_folder(path: Path) -> Path:
     """The folder, made if it is not there.
 
@@ -112,25 +102,9 @@ def made_folder(path: Path) -> Path:
     return path
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """A file that appears when it is whole.
-
-    Raises:
-        StateChannelError: It cannot be written.
-    """
-    with new_file(path) as file:
-        file.write(content)
-
-
 def write_pictures(folder: Path, name: str, picture: Picture) -> list[Path]:
     """A plot in all forms."""
     paths = [folder / f"{name}.{form}" for form in FORMS]
     for path, form in zip(paths, FORMS, strict=True):
         write_file(path, picture.of(form))
     return paths
-
-
-def say_written(paths: Sequence[Path] | Iterable[Path]) -> None:
-    """Where results are."""
-    for path in paths:
-        say(f"written: {path}")

@@ -6,11 +6,9 @@ import sys
 from collections.abc import Iterator
 from textwrap import fill
 
-from pydantic import BaseModel
-
+from shedders.extension_settings import group_tables
 from shedders.live.policy_settings import BALANCER
 from shedders.live.settings import BalancerSettings
-from statechannel.settings.render import table
 
 PREFIX = "extensions.balancer"
 
@@ -42,24 +40,7 @@ def _lines() -> Iterator[str]:
         width=128,
         break_on_hyphens=False,
     )
-    yield from _group(PREFIX, BalancerSettings)
-
-
-def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
-    """A table of a group's own settings, and one of each group in it."""
-    inner = {
-        name: field.annotation
-        for name, field in model.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
-    yield ""
-    yield f"## {path}"
-    yield ""
-    yield " ".join((model.__doc__ or "").split())
-    yield ""
-    yield from table({name: field for name, field in model.model_fields.items() if name not in inner})
-    for name, one in inner.items():
-        yield from _group(f"{path}.{name}", one)
+    yield from group_tables(PREFIX, BalancerSettings)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from loaddata.settings import LoadSettings
 from loaddata.simulated_settings import SimulatedSettings
+from shedders import extension_settings
 from shedders.budget import BudgetSettings
 from shedders.live.decision_build import RECORD_MIN_BYTES, TEXT_MAX_CHARS, TEXT_MIN_CHARS, RecordBounds
 from shedders.live.decision_recall import RecallBounds
 from shedders.live.decision_record import VALUE_MAX_BYTES
 from shedders.live.drain_settings import DrainSettings
 from shedders.live.placement import PlacementBounds
-from shedders.near import nearest
-from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import Group, setting
 
 NAME = "balancer"
@@ -297,16 +296,4 @@ def configured(values: Mapping[str, Any]) -> BalancerSettings:
     Raises:
         SettingsError: A setting is unknown, malformed or out of bounds.
     """
-    try:
-        return BalancerSettings.model_validate(dict(values))
-    except ValidationError as error:
-        known = list(BalancerSettings.model_fields)
-        raise SettingsError([_problem(detail, known) for detail in error.errors(include_url=False)]) from error
-
-
-def _problem(detail: Any, known: Sequence[str]) -> str:
-    path = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        near = nearest(path.rpartition(".")[2], known)
-        return f"there is no setting `extensions.{NAME}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
-    return f"extensions.{NAME}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."
+    return extension_settings.configured(NAME, BalancerSettings, values)

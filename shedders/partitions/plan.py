@@ -49,7 +49,7 @@ class GoalOutcome:
     Attributes:
         name: Of the goal.
         hard: Whether a plan that does not meet it is refused by `apply` unless that is asked for.
-        unit: Of its measure: replicas, leaders, bytes, bytes/s, share.
+        unit: Of its measure: replicas, leaders, partitions, bytes, bytes/s, millionths of CPU.
         range_share: The threshold that it was asked with.
         status: See `GoalStatus`.
         before: At the beginning of the plan.

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field
+
+from shedders import extension_settings
 from statechannel.settings.field import Group, setting
 
 NAME = "partitions"
 DAY_S = 86_400.0
+
+
+def _listed(given: object) -> object:
+    """Flags and the environment have texts: a JSON list, or one pattern (which may have commas)."""
+    if not isinstance(given, str):
+        return given
+    return json.loads(given) if given.lstrip().startswith("[") else [given]
 
 
 class SampleSettings(Group):
@@ -28,8 +40,15 @@ class PlanSettings(Group):
     """Bounds of a plan where the command names none."""
 
     time_budget_s: float = setting(300.0, "Longest search; then the best plan so far is given.", ge=0.1, le=DAY_S)
-    excluded_topics: list[str] = Field(
-        default_factory=list, description="Patterns (RE2, whole name) of topics whose replicas stay where they are."
+    excluded_topics: Annotated[list[str], BeforeValidator(_listed)] = Field(
+        default_factory=list,
+        description="Patterns (RE2, whole name) of topics whose replicas stay where they are: one, or a list as JSON has it.",
+    )
+    copy_bytes_per_s: int = setting(
+        50_000_000,
+        "What a broker is assumed to copy in each direction where no throttle is set: for the estimated duration alone.",
+        ge=1,
+        le=2**60,
     )
 
 
@@ -37,7 +56,10 @@ class PaceSettings(Group):
     """How fast a plan is carried out."""
 
     moves_per_broker: int = setting(
-        5, "Replicas on their way into one broker, and out of one, at the same time (parallelism).", ge=1, le=10_000
+        5,
+        "Partitions on their way at the same time that one broker gets, gives or is copied from (parallelism).",
+        ge=1,
+        le=10_000,
     )
     moves_max: int = setting(
         1_000, "Partitions on their way at the same time in the whole cluster.", ge=1, le=1_000_000
@@ -49,6 +71,22 @@ class PaceSettings(Group):
     one_replica: bool = setting(False, "Only one replica of a partition is on its way at a time.")
     throttle_bytes_per_s: int | None = setting(
         None, "Replication rate of each broker for what the plan moves; None: no throttle is set.", ge=1, le=2**60
+    )
+    order: Literal["plan", "small-first", "large-first"] = setting(
+        "plan", "Which partitions set out first, behind those that are under-replicated."
+    )
+    settle_s: float = setting(
+        5.0,
+        "An answer of the cluster that contradicts the plan counts when it lasts so long; nor is anything asked again sooner.",
+        ge=0.1,
+        le=600,
+    )
+    attempts_max: int = setting(5, "So often a partition that Kafka refuses is asked for.", ge=1, le=1_000)
+    full_look_s: float = setting(
+        5.0, "Time between two looks at all partitions of the cluster and at what was copied.", ge=0.05, le=600
+    )
+    executor_away_s: float = setting(
+        15.0, "An executor that says nothing for so long is taken for dead; another one may go on.", ge=2, le=600
     )
     poll_s: float = setting(1.0, "Time between two looks at the cluster.", ge=0.05, le=600)
     stalled_s: float = setting(
@@ -80,3 +118,21 @@ class PartitionsSettings(Group):
     sample: SampleSettings = Field(default_factory=SampleSettings, description="Samples of the partitions' load.")
     plan: PlanSettings = Field(default_factory=PlanSettings, description="Bounds of a plan.")
     pace: PaceSettings = Field(default_factory=PaceSettings, description="How fast a plan is carried out.")
+
+
+def configured(values: Mapping[str, Any]) -> PartitionsSettings:
+    """Settings as `extensions.partitions.*` has them.
+
+    Raises:
+        SettingsError: A setting is unknown, malformed or out of bounds.
+    """
+    return extension_settings.configured(NAME, PartitionsSettings, values)
+
+
+def no_extension(_settings: Any, values: Mapping[str, Any]) -> None:
+    """For brokers, whose file of settings may be the same one: these settings are known, checked, and of the commands alone.
+
+    Raises:
+        SettingsError: As `configured`.
+    """
+    configured({name: value for name, value in values.items() if name != "enabled"})

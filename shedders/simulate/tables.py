@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from shedders.grid import Grid
 from shedders.simulate.comparison import OVER_SCENARIOS, Comparison, Overall, Row, ScenarioPart
 from shedders.simulate.figures import Tell, count, ratio, share, tell_of
 from shedders.simulate.outcome import Outcome
@@ -31,20 +31,6 @@ LEGEND: Final = (
     "so) other than {against}, by a sign test over the seeds; rounds: decisions with moves until settled; overloaded: seconds "
     "of brokers, unserved: of bundles"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """One table.
-
-    Attributes:
-        notes: Lines below it.
-    """
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
 
 
 def scenario_grid(part: ScenarioPart, against: str) -> Grid:

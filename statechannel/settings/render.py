@@ -85,7 +85,7 @@ def _type(annotation: Any) -> str:
         return " or ".join(f"`{value}`" for value in get_args(annotation))
     if origin is dict:
         return "table" if get_origin(get_args(annotation)[1]) is dict else "table of texts"
-    if origin in (tuple, frozenset):
+    if origin in (tuple, frozenset, list):
         return "list of texts"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return " or ".join(f"`{member.value}`" for member in annotation)
@@ -102,7 +102,7 @@ def _default(value: Any) -> str:
         return "none"
     if isinstance(value, float):
         return f"{value:.4g}" if value < 1 else f"{value:.10g}"
-    return f"{sorted(value)}" if isinstance(value, tuple | frozenset) else str(value)
+    return f"{sorted(value)}" if isinstance(value, tuple | frozenset | list) else str(value)
 
 
 def _bounds(field: FieldInfo) -> str:

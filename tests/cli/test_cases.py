@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from shedders.partitions.plan_file import plan_bytes
+from shedders.partitions.reassignment import to_json
 from tests.cli.case_files import read_cases, shown, write_cases
+from tests.unit.partitions.plans import MOVES, PLAN
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
 
@@ -30,7 +33,26 @@ def test_case_file(path: Path, run: Callable[..., object]) -> None:
         assert (case.command, output, code) == (case.command, case.output, case.code)
 
 
+LAYOUT = """{"format": "kafka-layout/1", "cluster_id": "lab", "brokers": [
+{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}, {"id": 3, "rack": "c"}, {"id": 4, "rack": "a", "alive": false}],
+"topics": [{"name": "logs", "partitions": [
+  {"partition": 0, "replicas": [1, 2], "disk_bytes": 40000000}, {"partition": 1, "replicas": [2, 1], "disk_bytes": 10000000}]},
+ {"name": "orders", "partitions": [{"partition": 0, "replicas": [1, 3]}]}]}
+"""
 FILES = {
+    "plan.json": plan_bytes(PLAN).decode(),
+    "newer.json": plan_bytes(PLAN).decode().replace("partition-plan/1", "partition-plan/2"),
+    "edited.json": plan_bytes(PLAN).decode().replace('"leader_after":3', '"leader_after":9'),
+    "half.json": plan_bytes(PLAN).decode()[:900],
+    "reassign.json": to_json(MOVES).decode(),
+    "other.json": '{"version":1,"partitions":[{"topic":"gone","partition":0,"replicas":[7]}]}',
+    "layout.json": LAYOUT,
+    "empty-layout.json": '{"format": "kafka-layout/1", "brokers": [{"id": 1}], "topics": []}',
+    "holes.json": LAYOUT.replace('"partition": 1', '"partition": 2'),
+    "unknown-broker.json": LAYOUT.replace("[1, 3]", "[1, 8]"),
+    "nan.json": LAYOUT.replace("40000000", "NaN"),
+    "zero.toml": "[default]\ndisk_bytes = 0\n",
+    "there.json": "",
     "typo.toml": "[membership]\nexpiri_s = 8\n",
     "relation.toml": "[hooks]\ndeadline_s = 45\n",
     "broken.jsonl": '{"export": 1, "topic": "t", "end_offsets": {"0": 2}, "exported_at_ms": 1}\n{"partition": 0,\n',

@@ -20,7 +20,7 @@ from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.sim.planted import PLANTED
 from tests.bench import kept
-from tests.docs import bounds_table, scenario_blocks
+from tests.docs import bounds_table, metric_names_block, scenario_blocks
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
@@ -274,6 +274,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "commands": command_list,
     "acl-roles": acl_roles,
     "example-broker": example_broker,
+    "partition-metrics": metric_names_block.names,
     "planted-bugs": planted_bugs,
     "events": observability.events,
     "event-fields": observability.event_fields,

@@ -15,11 +15,10 @@ from typer.testing import CliRunner
 from statechannel.cli.main import app
 from statechannel.embedded import KafkaServer
 from tests.docs.generate import ROOT
+from tests.docs.typed_lines import PART, parts_of, words_of
 from tests.support.broker_cluster import COMMAND
 
 _SECTION = re.compile(r"^## Operate\n(.*?)^## ", re.DOTALL | re.MULTILINE)
-_PART = re.compile(r"^\*\*(.+?)\*\*(.*?)(?=^\*\*|^### |\Z)", re.DOTALL | re.MULTILINE)
-_COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 _DOCTOR = {0, 30, 31, 32}
 _ELSEWHERE = "statechannel rolling-restart"
 """It needs machines to go to by ssh; cli/test_cli_drain.py and kafka/test_drain.py run it."""
@@ -33,7 +32,7 @@ def _page() -> str:
 
 
 def _parts() -> dict[str, list[str]]:
-    return {title: _COMMAND.findall(text) for title, text in _PART.findall(_page())}
+    return parts_of(_page())
 
 
 class Operator:
@@ -45,10 +44,7 @@ class Operator:
 
     def type(self, line: str) -> str:
         """Type a line; the shell makes its words. A broker goes to the background, all else has to end well."""
-        script = f'statechannel() {{ printf "%s\\0" "$@"; }}; {line}'
-        words = subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True).stdout.split("\0")[
-            :-1
-        ]
+        words = words_of(line)
         if words[:2] == ["broker", "run"]:
             return self._start(words)
         if "--watch" in words:
@@ -107,7 +103,7 @@ def operator(own_kafka: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_it_is_five_jobs_and_five_incidents():
     jobs, incidents = _page().split("### Five incidents")
-    assert len(_PART.findall(jobs)) == len(_PART.findall(incidents)) == 5
+    assert len(PART.findall(jobs)) == len(PART.findall(incidents)) == 5
     assert all(_parts().values()), "each has commands"
     assert len(_page().splitlines()) <= 130
 

@@ -12,7 +12,7 @@ import os
 import re
 import resource
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -103,9 +103,12 @@ class KafkaNodes:
     Args:
         count: 1, or 3 with replicated topics.
         brokers: Who needs a link of its own.
+        properties: More of Kafka's, for each node.
     """
 
-    def __init__(self, folder: Path, count: int, brokers: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, count: int, brokers: Sequence[str] = (), properties: Mapping[str, str] | None = None
+    ) -> None:
         taken: set[int] = set()
         ports = [_free(taken) for _ in range(count)]
         controllers = [_free(taken) for _ in range(count)]
@@ -119,7 +122,7 @@ class KafkaNodes:
             inside = [f"{names[b]}://{LOOPBACK}:{link.target}" for b, link in links.items()]
             outside = [f"{names[b]}://{LOOPBACK}:{link.port}" for b, link in links.items()]
             protocols = [f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *names.values())]
-            properties = {
+            own_properties = {
                 "node.id": str(index + 1),
                 "controller.quorum.voters": voters,
                 "listeners": ",".join([own, f"CONTROLLER://{LOOPBACK}:{controllers[index]}", *inside]),
@@ -127,9 +130,12 @@ class KafkaNodes:
                 "listener.security.protocol.map": ",".join(protocols),
             }
             if count > 1:
-                properties |= _REPLICATED
+                own_properties |= _REPLICATED
             options = BrokerOptions(
-                cluster_id=cluster_id, properties=properties, start_timeout_s=START_S, fast_cleaner=True
+                cluster_id=cluster_id,
+                properties=own_properties | dict(properties or {}),
+                start_timeout_s=START_S,
+                fast_cleaner=True,
             )
             server = KafkaServer(folder / f"kafka-{index + 1}", port=ports[index], options=options)
             self.nodes.append(Node(index + 1, server, links))

@@ -9,8 +9,12 @@ import pytest
 import trustme
 from confluent_kafka import Producer
 
+from loaddata.partitions.admin import open_admin
+from loaddata.partitions.kafka_cluster import read_layout
 from statechannel.kafka import patience
 from statechannel.kafka.acl_rules import Role, rules_of
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaAccessDeniedError
 from tests.support.secured_cluster import SecuredCluster
 from tests.support.secured_kafka import SUPERUSER, secured_kafka
 
@@ -191,6 +195,38 @@ def test_a_right_that_is_taken_away_is_named_and_the_broker_goes_on_when_it_is_b
     finally:
         cluster.kafka.forbid_write("broker", registry, end=True)
     cluster.wait(lambda: any(one["accepting"] for one in cluster.done("operator", "brokers")["brokers"]))
+
+
+def test_the_planners_admin_client_enters_as_the_others_do(cluster: SecuredCluster) -> None:
+    """What librdkafka is told suffices: SCRAM over TLS with an authority of one's own; who may not enter is told so."""
+    kafka = cluster.kafka
+    user = ClientSettings(kafka.bootstrap_servers, kafka.properties(SUPERUSER))
+    with open_admin(user, timeout_s=20) as admin:
+        layout = read_layout(admin, now_ms=0)
+    assert [one.alive for one in layout.brokers] == [True]
+    assert layout.brokers[0].log_dirs
+    assert layout.remarks == ()
+
+    wrong = kafka.properties(SUPERUSER) | {"sasl.password": "wrong-secret"}
+    with (
+        pytest.raises(KafkaAccessDeniedError) as denied,
+        open_admin(ClientSettings(kafka.bootstrap_servers, wrong), timeout_s=2),
+    ):
+        pass
+    assert denied.value.exit_code == 11
+    assert "wrong-secret" not in str(denied.value)
+
+    stranger = {name: value for name, value in kafka.properties(SUPERUSER).items() if name != "ssl.ca.location"}
+    with (
+        pytest.raises(KafkaAccessDeniedError, match=r"(?i)certificate"),
+        open_admin(ClientSettings(kafka.bootstrap_servers, stranger), timeout_s=2),
+    ):
+        pass
+
+    powerless = ClientSettings(kafka.bootstrap_servers, kafka.properties("nobody"))
+    with open_admin(powerless, timeout_s=10) as admin, pytest.raises(KafkaAccessDeniedError) as refused:
+        read_layout(admin, now_ms=0)
+    assert refused.value.exit_code == 11
 
 
 def test_no_log_and_no_export_has_anybodys_password(cluster: SecuredCluster) -> None:

@@ -1,0 +1,109 @@
+"""One question to an HTTP server, with a bound on its time and on the length of its answer."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from typing import Final
+from urllib.parse import urlsplit
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from loaddata.partitions.sources import SourceError
+
+_CHUNK: Final = 1 << 16
+_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class AnswerError(Exception):
+    """No usable answer came; the message says why, without what the address may hide."""
+
+
+class LaterError(AnswerError):
+    """None came, and a second try may bring one."""
+
+
+def checked_url(url: str) -> str:
+    """The address of a server of metrics.
+
+    Raises:
+        SourceError: It is none that may be asked.
+    """
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        signed = parts.username is not None
+        _ = parts.port
+    except ValueError:
+        named = signed = False
+    if not named:
+        raise SourceError(f"{url} is no address of metrics", hint="Such as http://broker-1:7071/metrics.")
+    if signed:
+        raise SourceError(
+            f"the address of metrics at {urlsplit(url).hostname} has a name or password in it",
+            hint="Ask a Prometheus server that is allowed to read it, or put a proxy in front that adds it.",
+        )
+    return url
+
+
+def get(url: str, *, timeout_s: float, bytes_max: int, retries: int = 0) -> bytes:
+    """The answer's body.
+
+    Args:
+        url: As `checked_url` took it.
+        timeout_s: Bound of each try, from the connection to the last byte.
+        bytes_max: Longest body.
+        retries: Further tries where the server is away or busy.
+
+    Raises:
+        AnswerError: There is none.
+    """
+    tries = Retrying(
+        retry=retry_if_exception_type(LaterError),
+        stop=stop_after_attempt(1 + retries),
+        wait=wait_random_exponential(multiplier=0.1, max=2.0),
+        reraise=True,
+    )
+    return tries(_once, url, timeout_s, bytes_max)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What was named is asked, and nobody else."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+_opener = urllib.request.OpenerDirector()
+for _handler in (
+    urllib.request.ProxyHandler({}),
+    urllib.request.HTTPHandler(),
+    urllib.request.HTTPSHandler(),
+    urllib.request.HTTPErrorProcessor(),
+    urllib.request.HTTPDefaultErrorHandler(),
+    _NoRedirect(),
+):
+    _opener.add_handler(_handler)
+
+
+def _once(url: str, timeout_s: float, bytes_max: int) -> bytes:
+    ends_s = time.monotonic() + timeout_s
+    request = urllib.request.Request(url, headers={"Accept": "*/*"})  # noqa: S310 - the opener knows HTTP only
+    try:
+        with _opener.open(request, timeout=timeout_s) as answer:
+            parts: list[bytes] = []
+            size = 0
+            while chunk := answer.read1(_CHUNK):
+                size += len(chunk)
+                parts.append(chunk)
+                if size > bytes_max:
+                    raise AnswerError(f"the answer is longer than {bytes_max} bytes")
+                if time.monotonic() > ends_s:
+                    raise LaterError(f"the answer was not there whole after {timeout_s:g} s")
+            return b"".join(parts)
+    except urllib.error.HTTPError as error:
+        words = f"HTTP {error.code} {error.reason}"
+        raise (LaterError(words) if error.code in _LATER else AnswerError(words)) from None
+    except (OSError, ValueError) as error:  # also URLError, time-outs, and what http.client makes of junk
+        raise LaterError(str(getattr(error, "reason", error)) or type(error).__name__) from None

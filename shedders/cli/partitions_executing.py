@@ -1,0 +1,249 @@
+"""What the commands that carry plans out share: where state is kept, signals, the bar, how it ended."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from platformdirs import user_state_path
+
+from shedders.amounts import size
+from shedders.cli.bars import bar
+from shedders.cli.partitions_arguments import parse_amount
+from shedders.cli.partitions_need import need_extra
+from shedders.cli.partitions_settings import partitions_settings
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
+from statechannel.cli.output import Output, duration, print_json, say, stdout
+
+if TYPE_CHECKING:
+    from shedders.partitions.execution.machine import Machine
+    from shedders.partitions.execution.runner import Runner
+    from shedders.partitions.execution.seen import End, Observation, Wish
+    from shedders.partitions.execution.session import Place
+    from shedders.partitions.execution.state_book import StateBook
+    from shedders.partitions.plan import Plan
+    from statechannel.cli.options import Connect
+
+State = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Where plans and journals are kept; default: the user's state folder."),
+]
+PlanId = Annotated[
+    str | None, typer.Argument(metavar="[PLAN-ID]", help="Default: the one that is being carried out, else the newest.")
+]
+Throttle = Annotated[
+    str | None,
+    typer.Option("--throttle", metavar="RATE", help="Of each broker, for what moves: 20MB/s; `none` for no throttle."),
+]
+MovesPerBroker = Annotated[
+    int | None,
+    typer.Option(
+        "--moves-per-broker",
+        metavar="N",
+        min=1,
+        max=10_000,
+        help="Partitions that one broker gets, gives or is read for.",
+    ),
+]
+MovesMax = Annotated[
+    int | None,
+    typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Partitions on their way at a time."),
+]
+BytesInFlight = Annotated[
+    str | None,
+    typer.Option("--bytes-in-flight", metavar="AMOUNT", help="On their way at a time, such as 50GB."),
+]
+OneReplica = Annotated[
+    bool | None, typer.Option("--one-replica/--all-replicas", help="One replica of a partition at a time.")
+]
+Order = Annotated[
+    str | None, typer.Option("--order", metavar="plan|small-first|large-first", help="Which partitions set out first.")
+]
+AcceptUnmet = Annotated[
+    bool, typer.Option("--accept-unmet", help="Also a plan that leaves a hard goal unmet, which it says.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only what would be done is shown.")]
+
+ORDERS = ("plan", "small-first", "large-first")
+_UNKNOWN_ENDS = frozenset({"kafka-away", "failed"})
+
+
+def place_of(connect: Connect, state: Path | None, **pace: Any) -> Place:
+    """Kafka, settings and folder of a command; options of the pace (None: not given) stand over the settings.
+
+    Raises:
+        CommandError: The extra is missing, or no Kafka is known.
+    """
+    need_extra("kafka")
+    if pace.get("order") not in {None, *ORDERS}:
+        raise CommandError(
+            f"--order {pace['order']}: no such order", hint=f"One of {', '.join(ORDERS)}.", code=ExitCode.USAGE
+        )
+    from shedders.partitions.execution.session import Place  # noqa: PLC0415 - kafka-python is an extra
+
+    connection = connect()
+    settings = partitions_settings(connection.settings)
+    changes = {name: value for name, value in pace.items() if value is not None}
+    if "throttle_bytes_per_s" in changes:
+        changes["throttle_bytes_per_s"] = rate_of(changes["throttle_bytes_per_s"])
+    if "bytes_in_flight" in changes:
+        changes["bytes_in_flight"] = parse_amount(changes["bytes_in_flight"], "--bytes-in-flight")
+    if changes:
+        settings = settings.model_copy(update={"pace": settings.pace.model_copy(update=changes)})
+    root = state or user_state_path("statechannel", appauthor=False) / "partitions"
+    return Place(client=connection.client, settings=settings, root=root, timeout_s=connection.timeout_s)
+
+
+def rate_of(text: str) -> int | None:
+    """Bytes a second: `20MB/s`, `20000000`; None: `none`, no throttle.
+
+    Raises:
+        CommandError: It is none of these.
+    """
+    return None if text == "none" else parse_amount(text.removesuffix("/s"), "--throttle")
+
+
+def who() -> str:
+    """Who asks, for people."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def read_book(place: Place) -> tuple[StateBook | None, str]:
+    """What the state topic has; None and why where it cannot be read or is not there."""
+    from statechannel.kafka.errors import KafkaAdapterError  # noqa: PLC0415
+
+    try:
+        with place.topic() as topic:
+            return (topic.read() if topic.exists() else None), ""
+    except KafkaAdapterError as error:
+        return None, str(error)
+
+
+def chosen(place: Place, plan_id: str | None, book: StateBook | None) -> str:
+    """The plan that is meant.
+
+    Raises:
+        CommandError: There is none.
+    """
+    from shedders.partitions.execution.journal import plan_ids  # noqa: PLC0415
+    from shedders.partitions.execution.session import alive_holder  # noqa: PLC0415
+
+    if plan_id is not None:
+        return plan_id
+    holder = alive_holder(book)
+    if holder is not None:
+        return holder.plan_id
+    there = plan_ids(place.root)
+    if there:
+        return there[0]
+    if book is not None and book.plans:
+        return max(book.plans, key=lambda one: book.plans[one].last_ms)
+    raise CommandError(
+        "no plan was ever carried out here",
+        hint="`statechannel partitions apply PLAN --execute` begins one; or name --state DIR.",
+        code=ExitCode.NOT_FOUND,
+    )
+
+
+def carry_out(place: Place, plan: Plan, *, accept_unmet: bool = False, wish: Wish | None = None) -> End:
+    """Execute a plan in the foreground with a bar; SIGINT and SIGTERM end it in order, a second one at once."""
+    from shedders.partitions.execution.progress import progress_of  # noqa: PLC0415
+    from shedders.partitions.execution.seen import Wish as Wishes  # noqa: PLC0415
+    from shedders.partitions.execution.session import execute  # noqa: PLC0415
+
+    begun_s = time.monotonic()
+    over = threading.Event()
+
+    with bar() as shown, _signals(over) as runs:
+
+        def show(machine: Machine, seen: Observation) -> None:
+            if shown.seen:
+                figures = progress_of(
+                    plan, machine.stands, seen.topics, seen.copied, elapsed_s=time.monotonic() - begun_s
+                )
+                left = "" if figures.left_s is None else f", {duration(figures.left_s * 1_000)} left"
+                moving = figures.partitions.get("moving", 0)
+                text = f"{plan.id}: {moving} under way, {size(figures.bytes_done)} of {size(figures.bytes_total)}{left}"
+                shown.show(plan.id, text, figures.done, figures.total)
+
+        return execute(
+            place,
+            plan,
+            accept_unmet=accept_unmet,
+            wait=lambda length_s: void(over.wait(length_s)),
+            by=who(),
+            wish=wish or Wishes.GO,
+            runs=runs,
+            shown=show,
+        )
+
+
+def void(_: object) -> None:
+    """Nothing of it is wanted."""
+
+
+@contextmanager
+def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
+    """While it lasts signals end the runner that it is given; before there is one they end the command."""
+    runners: list[Runner] = []
+    told: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        told.append(number)
+        if not runners or len(told) > 1:
+            raise KeyboardInterrupt
+        say("ending: throttles are put back; what is under way goes on in Kafka (once more: end at once)")
+        runners[0].interrupt(f"ended by {signal.Signals(number).name}")
+        over.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield runners.append
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tell_end(plan: Plan, end: End, output: Output, **more: Any) -> None:
+    """Say how it ended.
+
+    Raises:
+        CommandError: It did not do what was wanted.
+    """
+    stop = end.stop
+    left = [f"{kind} {name}" for kind, name in end.throttles_left]
+    facts = {
+        "plan": plan.id,
+        "ended": str(stop.kind),
+        "reason": stop.reason or None,
+        "hint": stop.hint or None,
+        "partitions": len(plan.moves),
+        "throttles_left": left,
+        **more,
+    }
+    if output is Output.JSON:
+        print_json(facts)
+    elif stop.good:
+        word = "carried out" if str(stop.kind) == "done" else "cancelled; what had arrived stays (`rollback` undoes it)"
+        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions", markup=False)
+    hint = stop.hint
+    if left:
+        hint = (
+            f"Throttles are left on {', '.join(left)}: `statechannel partitions cancel {plan.id}` removes them. {hint}"
+        )
+    if not stop.good:
+        code = ExitCode.INTERRUPTED if str(stop.kind) == "interrupted" else ExitCode.REJECTED
+        if str(stop.kind) in _UNKNOWN_ENDS:
+            code = ExitCode.UNKNOWN
+        raise CommandError(f"plan {plan.id} has stopped ({stop.kind}): {stop.reason}", hint=hint, code=code)
+    if left:
+        say(f"note: {hint}")

@@ -1,0 +1,51 @@
+"""`statechannel partitions layout`: layout and loads of a cluster as a file, for plans without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shedders.amounts import count
+from shedders.cli.moments import parse_length_ms
+from shedders.cli.partitions_outcome import Replace, refuse_existing
+from shedders.cli.partitions_plan import Window
+from shedders.cli.partitions_settings import partitions_settings
+from shedders.cli.partitions_source import seen
+from statechannel.cli.options import Connect, OutputAs, reaching
+from statechannel.cli.output import Output, print_json, say
+
+
+@reaching
+def layout(
+    connect: Connect,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to.")],
+    window: Window = None,
+    replace_: Replace = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Save what a cluster looks like and what its partitions carry: `plan --layout` plans from it."""
+    refuse_existing(out, replace=replace_)
+    settings = partitions_settings(connect.settings())
+    window_s = None if window is None else parse_length_ms(window, "--window", beyond="say less.") / 1_000
+    source = seen(connect, settings, file=None, window_s=window_s)
+    from loaddata.partitions.layout_file import write_layout  # noqa: PLC0415 - help needs none of it
+
+    write_layout(out, source.layout, source.loads)
+    partitions = sum(len(one.partitions) for one in source.layout.topics.values())
+    if output is Output.JSON:
+        print_json(
+            {
+                "file": str(out),
+                "cluster_id": source.layout.cluster_id,
+                "brokers": len(source.layout.brokers),
+                "topics": len(source.layout.topics),
+                "partitions": partitions,
+                "with_load": len(source.loads.of),
+                "source": source.loads.source,
+            }
+        )
+        return
+    known = f"{len(source.loads.of)} of them with a load from {source.loads.source or 'nowhere'}"
+    say(f"{count(len(source.layout.brokers), 'broker')}, {count(partitions, 'partition')}, {known}: written to {out}")

@@ -1,0 +1,89 @@
+"""Where layout and loads of a plan are from: a file, or the cluster itself."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shedders.cli.partitions_need import need_extra
+from statechannel.cli.output import cell, progress, say
+
+if TYPE_CHECKING:
+    from loaddata.partitions.layout import ClusterLayout
+    from loaddata.partitions.loads import PartitionLoads
+    from shedders.partitions.settings import PartitionsSettings
+    from statechannel.cli.options import Connect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a plan starts from.
+
+    Attributes:
+        layout: The cluster.
+        loads: Of its partitions, as far as known.
+        live: Whether it is the cluster itself.
+    """
+
+    layout: ClusterLayout
+    loads: PartitionLoads
+    live: bool
+
+
+def seen(connect: Connect, settings: PartitionsSettings, *, file: Path | None, window_s: float | None = None) -> Seen:
+    """The cluster, from the file where one is given.
+
+    Args:
+        connect: Finds the cluster.
+        settings: Of the planner.
+        file: `kafka-layout/1`.
+        window_s: Samples of so long count; None: as the settings have it.
+
+    Raises:
+        StateChannelError: The file cannot be used; Kafka is away, denies or is too old; the extra is not installed.
+    """
+    found = _from_file(file) if file is not None else _from_cluster(connect, settings, window_s)
+    for remark in found.layout.remarks:
+        say(cell(f"note: {remark}"))
+    if found.loads.source:
+        say(cell(f"loads: {found.loads.source}"))
+    return found
+
+
+def _from_file(file: Path) -> Seen:
+    from loaddata.partitions.layout_file import read_layout_file  # noqa: PLC0415 - help needs none of it
+
+    layout, loads = read_layout_file(file)
+    return Seen(layout=layout, loads=loads, live=False)
+
+
+def _from_cluster(connect: Connect, settings: PartitionsSettings, window_s: float | None) -> Seen:
+    need_extra("kafka")
+    from loaddata.partitions.admin import open_admin  # noqa: PLC0415 - the extra's library is needed only here
+    from loaddata.partitions.kafka_cluster import read_layout  # noqa: PLC0415
+    from loaddata.partitions.loads_now import loads_now  # noqa: PLC0415
+    from loaddata.partitions.sample_topic import SampleTopic  # noqa: PLC0415
+
+    connection = connect()
+    sample = settings.sample
+    window_s = window_s or sample.window_s
+    topic = SampleTopic(connection.client, sample.topic, window_s=window_s, timeout_s=connection.timeout_s)
+    timeout_s = max(connection.timeout_s, sample.timeout_s)
+    with progress("reading the cluster", 3) as told, open_admin(connection.client, timeout_s=timeout_s) as admin:
+        told(1)
+        now_ms = time.time_ns() // 1_000_000
+        layout = read_layout(admin, now_ms=now_ms, timeout_s=timeout_s)
+        told(2)
+        loads = loads_now(
+            admin,
+            layout,
+            topic,
+            now_ms=now_ms,
+            window_s=window_s,
+            interval_s=sample.interval_s,
+            completeness_min=sample.completeness_min,
+            timeout_s=timeout_s,
+        )
+    return Seen(layout=layout, loads=loads, live=True)

@@ -1,0 +1,39 @@
+"""How results come out: tables on standard output, files that appear when they are whole, and where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statechannel.audit.new_file import new_file
+from statechannel.cli.output import cell, print_table, say, stdout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from shedders.grid import Grid
+
+
+def show(grid: Grid, *, gap: bool = True) -> None:
+    """A table on standard output, and what stands below it."""
+    if gap:
+        stdout().print()
+    print_table(grid.headers, grid.rows, title=cell(grid.title) if grid.title else "", empty="nothing")
+    for note in grid.notes:
+        stdout().print(cell(note), markup=False)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """A file that appears when it is whole.
+
+    Raises:
+        StateChannelError: It cannot be written.
+    """
+    with new_file(path) as file:
+        file.write(content)
+
+
+def say_written(paths: Sequence[Path] | Iterable[Path]) -> None:
+    """Where results are."""
+    for path in paths:
+        say(f"written: {path}")

@@ -1,0 +1,200 @@
+"""What an execution keeps on this machine: a folder of the plan with its journal, and a lock of the cluster.
+
+STATE/PLAN-ID/plan.json            the plan
+STATE/PLAN-ID/journal.jsonl        an event a line, on disk before what it speaks of is done
+STATE/PLAN-ID/rollback-0001.json   replicas before the batch, for Kafka's own tool
+STATE/CLUSTER-ID.lock              held while an executor of this machine works on the cluster
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from shedders.partitions.errors import ExecutionRefusedError, PartitionsError
+
+JOURNAL: Final = "journal.jsonl"
+PLAN: Final = "plan.json"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+class StateFolderError(PartitionsError):
+    """The state folder cannot be read or written."""
+
+
+@contextmanager
+def _told(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateFolderError(
+            f"cannot {doing} {path}: {error.strerror or error}", hint="Name another folder with --state DIR."
+        ) from None
+
+
+def folder_of(root: Path, plan_id: str) -> Path:
+    """The folder of a plan; it need not exist.
+
+    Raises:
+        ExecutionRefusedError: The id can be none: it would be a path.
+    """
+    if not _NAME.fullmatch(plan_id):
+        raise ExecutionRefusedError(
+            f"{plan_id!r} is no id of a plan", hint="`statechannel partitions status` has them."
+        )
+    return root / plan_id
+
+
+def plan_ids(root: Path) -> list[str]:
+    """Plans that this folder has, the newest journal first."""
+    if not root.is_dir():
+        return []
+    found = [one.parent for one in root.glob(f"*/{PLAN}")]
+    return [one.name for one in sorted(found, key=_changed, reverse=True)]
+
+
+def _changed(folder: Path) -> float:
+    journal = folder / JOURNAL
+    return (journal if journal.exists() else folder / PLAN).stat().st_mtime
+
+
+def write_durable(path: Path, raw: bytes) -> None:
+    """A whole file, on disk when this returns; there is never half of it.
+
+    Raises:
+        StateFolderError: It cannot be written.
+    """
+    with _told("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        with part.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_journal(folder: Path) -> list[dict[str, Any]]:
+    """Its events, in order; a torn last line is not there.
+
+    Raises:
+        StateFolderError: It cannot be read, or is broken before its last line.
+    """
+    path = folder / JOURNAL
+    with _told("read", path):
+        raw = path.read_bytes() if path.exists() else b""
+    return [event for event, _ in _events(raw, path)]
+
+
+def _events(raw: bytes, path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Events with where they end."""
+    at = 0
+    while (end := raw.find(b"\n", at)) >= 0:
+        try:
+            event = orjson.loads(raw[at:end])
+        except orjson.JSONDecodeError:
+            event = None
+        if not isinstance(event, dict):
+            raise StateFolderError(
+                f"{path} is broken at byte {at}",
+                hint="Move the folder away; `statechannel partitions resume` then goes on from the state topic.",
+            )
+        at = end + 1
+        yield event, at
+
+
+class Journal:
+    """Appends events. A context manager.
+
+    Args:
+        folder: Of the plan; it is made.
+
+    Raises:
+        StateFolderError: It cannot be read or written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+        with _told("write", self._path):
+            folder.mkdir(parents=True, exist_ok=True)
+            raw = self._path.read_bytes() if self._path.exists() else b""
+        whole = 0
+        self.events: list[dict[str, Any]] = []
+        for event, whole in _events(raw, self._path):  # noqa: B007 - the last end is used
+            self.events.append(event)
+        with _told("write", self._path):
+            self._file = self._path.open("ab")
+            if whole < len(raw):  # torn by whatever killed the last executor
+                self._file.truncate(whole)
+            _sync_folder(folder)
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """One event; on disk when this returns."""
+        with _told("write", self._path):
+            self._file.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self.events.append(dict(event))
+
+    def close(self) -> None:
+        """No more."""
+        self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
+    """Held by one executor of this machine; it goes with the process, however that ends.
+
+    Raises:
+        ExecutionRefusedError: Another one has it.
+    """
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", cluster_id) or "unknown"
+    path = root / f"{name}.lock"
+    with _told("lock", path):
+        root.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+            raise ExecutionRefusedError(
+                f"another executor of this machine works on cluster {cluster_id} ({holder})",
+                hint="`statechannel partitions status` shows how far it is; `pause` and `cancel` reach it.",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def locked(root: Path, cluster_id: str) -> bool:
+    """Whether an executor of this machine works on the cluster now."""
+    try:
+        with cluster_lock(root, cluster_id):
+            return False
+    except ExecutionRefusedError:
+        return True

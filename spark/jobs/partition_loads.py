@@ -1,0 +1,107 @@
+"""The job partition-loads (design/partitions-samples.md): the load of each of Kafka's own partitions, from their samples."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+from spark.cli.job import job_app, job_main
+from spark.cli.options import Option, streaming
+from spark.job_session import job_session, refuse_foreign
+from spark.partition_options import JOB, OFFSETS_MAX, PartitionLoadsOptions
+from spark.streaming import Streaming
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+_DAY_S = 86_400.0
+
+
+@streaming
+def partition_loads(
+    told: Streaming,
+    *,
+    table: Annotated[
+        str, Option("--table", metavar="DIR", help="Where loads and history are written: a folder, or a URI.")
+    ],
+    topic: Annotated[
+        str, Option("--topic", metavar="NAME", help="Topic of the samples; as extensions.partitions.sample.topic.")
+    ] = "partition-samples",
+    window_s: Annotated[
+        float, Option("--window-s", min=60, max=30 * _DAY_S, help="Samples of so long before now are averaged.")
+    ] = 6 * 3_600.0,
+    interval_s: Annotated[
+        float, Option("--interval-s", min=1, max=3_600, help="Time between two samples of a partition.")
+    ] = 60.0,
+    cluster: Annotated[
+        str, Option("--cluster", metavar="ID", help="Samples of this cluster count. Default: the Kafka that is read.")
+    ] = "",
+    keep: Annotated[int, Option("--keep", min=2, max=10_000, help="Snapshots of the loads that are kept.")] = 10,
+    compacts: Annotated[
+        bool, Option("--compact/--no-compact", help="Put the history's batches of days that are over into one.")
+    ] = True,
+    accept_new_topic: Annotated[
+        bool, Option("--accept-new-topic", help="Go on with a topic that was made anew under the old name.")
+    ] = False,
+) -> None:
+    """Average the samples of Kafka's own partitions into the load of each."""
+    options = PartitionLoadsOptions(
+        topic=topic,
+        table=table,
+        checkpoint=told.checkpoint,
+        client=told.client,
+        spark_kafka=told.kafka(),
+        trigger=told.trigger(),
+        max_offsets_per_trigger=told.max_offsets_per_trigger or OFFSETS_MAX,
+        window_s=window_s,
+        interval_s=interval_s,
+        cluster=cluster,
+        accept_new_topic=accept_new_topic,
+        keep=keep,
+        compacts=compacts,
+    )
+    with job_session(JOB, told, table) as session:
+        run(session, told, options, threading.Event())
+
+
+def run(session: SparkSession, told: Streaming, options: PartitionLoadsOptions, stop: threading.Event) -> None:
+    """Run the job in a session until it ends or is stopped.
+
+    Raises:
+        StateChannelError: What ended it.
+    """
+    # Imported late: help must not wait for Spark.
+    from spark.metrics import JobMetrics, measured  # noqa: PLC0415
+    from spark.partition_figures import PartitionFigures  # noqa: PLC0415
+    from spark.partition_loads import PartitionLoads  # noqa: PLC0415
+    from spark.running import Work, run_query  # noqa: PLC0415
+
+    for foreign in ("view", "views"):
+        refuse_foreign(options.table, JOB, foreign)
+    metrics = JobMetrics(JOB)
+    figures = PartitionFigures(metrics.registry)
+    job = PartitionLoads(session, options, on_batch=figures.took)
+    work = Work(job.take, stop)
+    with measured(session, metrics, told.metrics_port):
+        run_query(
+            lambda: job.start(work),
+            stop=stop,
+            work=work,
+            retries=told.retries,
+            stop_timeout_s=told.stop_timeout_s,
+        )
+
+
+app = job_app(partition_loads)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job as a program; returns the exit code."""
+    return job_main(app, "python -m spark.jobs.partition_loads", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

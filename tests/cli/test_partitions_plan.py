@@ -1,0 +1,167 @@
+"""`partitions plan`: the file, what is printed, exit codes, and that planning a reached target again finds nothing to do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from loaddata.partitions.layout_file import read_layout_file, write_layout
+from shedders.partitions.plan import GoalStatus, Plan
+from shedders.partitions.plan_file import read_plan
+from shedders.partitions.reassignment import read_reassignment
+from tests.docs.generate import ROOT
+from tests.twin.partition_state import layout_after
+
+Run = Callable[..., Result]
+EXAMPLE = ROOT / "design/examples/partitions/cluster.json"
+
+
+def planned(run: Run, *options: str, code: int = 0, layout: Path = EXAMPLE) -> Plan:
+    result = run("partitions", "plan", "--layout", layout, "--out", "plan.json", "--replace", *options)
+    assert result.exit_code == code, result.output
+    return read_plan(Path("plan.json"))
+
+
+def test_the_plan_has_a_name_of_its_own_and_says_what_to_type_next(run: Run) -> None:
+    result = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4")
+    assert result.exit_code == 0, result.output
+    (file,) = Path().glob("partition-plan-*.json")
+    plan = read_plan(file)
+    assert file.name == f"partition-plan-{plan.id}.json"
+    assert f"statechannel partitions show {file.name} --details" in result.stdout
+    assert "apply" not in result.stdout, "a layout is no cluster that it could be carried out on"
+    assert f"written: {file.name}" in result.stderr
+    assert plan.made_at_ms > 0
+    again = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4")
+    assert again.exit_code == 0
+    assert "is there already: the same moves were planned before" in again.stderr
+    assert read_plan(file) == plan
+
+
+def test_planning_a_reached_target_again_has_nothing_to_do(run: Run) -> None:
+    plan = planned(run, "--add-brokers", "4")
+    layout, loads = read_layout_file(EXAMPLE)
+    write_layout(Path("target.json"), layout_after(layout, plan), loads)
+    result = run("partitions", "plan", "--layout", "target.json", "--add-brokers", "4", "--out", "again.json")
+    assert result.exit_code == 0, result.output
+    assert "nothing to do" in result.stdout
+    assert "Next:" not in result.stdout
+    assert read_plan(Path("again.json")).moves == ()
+
+
+def test_a_hard_goal_that_cannot_be_met_is_named_and_the_plan_is_written(run: Run) -> None:
+    plan = planned(run, "--capacity", "disk=100GB", code=3)
+    (goal,) = plan.infeasible
+    assert goal.name == "disk-capacity"
+    result = run("partitions", "plan", "--layout", EXAMPLE, "--capacity", "disk=100GB", "--out", "other.json")
+    assert result.exit_code == 3
+    assert f"not met: disk-capacity: {goal.witness}" in result.stderr
+    document = run(
+        *("partitions", "plan", "--layout", EXAMPLE, "--capacity", "disk=100GB"),
+        *("--output", "json", "--out", "third.json"),
+    )
+    assert document.exit_code == 3
+    assert json.loads(document.stdout)["hard_goals_unmet"] == ["disk-capacity"]
+
+
+@pytest.mark.parametrize("goals", [(), ("--goals", "rack-awareness,disk=20%")])
+def test_brokers_that_go_are_emptied_and_nothing_else_moves(run: Run, goals: tuple[str, ...]) -> None:
+    for option in ("--remove-brokers", "--offline-brokers"):
+        plan = planned(run, option, "2", *goals)
+        assert all(2 not in one.after for one in plan.moves)
+        changed = {one.id: one for one in plan.brokers}
+        assert changed[2].after.replicas == 0
+    plan = planned(run, "--remove-brokers", "2", *goals)
+    assert {broker for one in plan.moves for broker in one.removed} == {2}
+
+
+def test_demotion_copies_nothing(run: Run) -> None:
+    plan = planned(run, "--demote", "1")
+    assert plan.moves
+    assert plan.copied_bytes == 0
+    assert {one.id: one.after.leaders for one in plan.brokers}[1] == 0
+
+
+def test_a_replication_factor_is_of_the_topics_that_are_named(run: Run) -> None:
+    plan = planned(run, "--replication-factor", "3", "--topics", "audit")
+    assert {(one.topic, len(one.before), len(one.after)) for one in plan.moves} == {("audit", 2, 3)}
+    plan = planned(run, "--replication-factor", "1", "--topics", "audit")
+    assert {(one.topic, len(one.after)) for one in plan.moves} == {("audit", 1)}
+    assert plan.copied_bytes == 0
+
+
+def test_offline_replicas_find_a_new_home(run: Run) -> None:
+    document = json.loads(EXAMPLE.read_text())
+    document["brokers"][2]["alive"] = False
+    for topic in document["topics"]:
+        for one in topic["partitions"]:
+            if 3 in one["replicas"]:
+                one["offline"] = [3]
+                one["isr"] = [broker for broker in one["replicas"] if broker != 3]
+                one["leader"] = one["isr"][0]
+    Path("down.json").write_text(json.dumps(document))
+    plan = planned(run, "--fix-offline", layout=Path("down.json"))
+    assert plan.moves
+    assert {broker for one in plan.moves for broker in one.removed} == {3}
+    assert {one.id: one.after.replicas for one in plan.brokers}[3] == 0
+
+
+def test_blacklist_and_choice_of_topics(run: Run) -> None:
+    assert {
+        one.topic for one in planned(run, "--add-brokers", "4", "--exclude", "cl.*", "--exclude", "audit").moves
+    } == {"orders"}
+    assert {one.topic for one in planned(run, "--add-brokers", "4", "--topics", "clicks").moves} == {"clicks"}
+    flag = "extensions.partitions.plan.excluded_topics=clicks"
+    assert "clicks" not in {one.topic for one in planned(run, "--add-brokers", "4", "--set", flag).moves}
+    flag = 'extensions.partitions.plan.excluded_topics=["clicks", "audit"]'
+    assert {one.topic for one in planned(run, "--add-brokers", "4", "--set", flag).moves} == {"orders"}
+
+
+def test_bounds_of_moves_and_bytes(run: Run) -> None:
+    plan = planned(run, "--add-brokers", "4", "--max-moves", "3")
+    assert sum(len(one.added) for one in plan.moves) <= 3
+    assert any("bound" in remark for remark in plan.remarks)
+    plan = planned(run, "--add-brokers", "4", "--max-bytes", "200GB")
+    assert 0 < plan.copied_bytes <= 200 * 10**9
+
+
+def test_files_for_kafkas_own_tool(run: Run) -> None:
+    plan = planned(run, "--add-brokers", "4", "--reassignment", "after.json", "--rollback", "before.json")
+    assert read_reassignment(Path("after.json")) == {(one.topic, one.partition): one.after for one in plan.moves}
+    assert read_reassignment(Path("before.json")) == {(one.topic, one.partition): one.before for one in plan.moves}
+
+
+def _with_racks(*racks: str | None) -> Path:
+    document = json.loads(EXAMPLE.read_text())
+    for broker, rack in zip(document["brokers"], racks, strict=True):
+        broker["rack"] = rack
+    Path("racks.json").write_text(json.dumps(document))
+    return Path("racks.json")
+
+
+def test_mixed_and_missing_racks_are_said(run: Run) -> None:
+    plan = planned(run, "--add-brokers", "4", layout=_with_racks("a", "b", None, "a"))
+    assert any("have no rack" in remark for remark in plan.remarks), plan.remarks
+    plan = planned(run, "--add-brokers", "4", layout=_with_racks(None, None, None, None))
+    assert {one.name: one.status for one in plan.goals}["rack-awareness"] is GoalStatus.NO_DATA
+
+
+def test_a_reassignment_under_way_keeps_its_partitions_and_is_said(run: Run) -> None:
+    document = json.loads(EXAMPLE.read_text())
+    moving = document["topics"][1]["partitions"][0]
+    moving["replicas"] = [*moving["replicas"], 4]
+    moving["adding"] = [4]
+    Path("moving.json").write_text(json.dumps(document))
+    plan = planned(run, "--remove-brokers", "1", layout=Path("moving.json"), code=3)
+    assert all((one.topic, one.partition) != ("clicks", 0) for one in plan.moves)
+    assert any("a reassignment of it is under way" in remark for remark in plan.remarks)
+
+
+def test_the_estimate_goes_by_the_throttle(run: Run) -> None:
+    flag = "extensions.partitions.pace.throttle_bytes_per_s=10000000"
+    result = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4", "--set", flag, "--output", "json")
+    told = json.loads(result.stdout)["estimate"]
+    assert (told["throttled"], told["rate_bytes_per_s"]) == (True, 10_000_000)
+    assert told["duration_s"] >= told["broker_bytes"] / 10_000_000

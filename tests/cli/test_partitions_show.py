@@ -1,0 +1,89 @@
+"""`partitions show`: the document for programs, the files that it writes, pictures, and plans of many thousand moves."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from click.testing import Result
+
+from shedders.cli import partitions_need
+from shedders.partitions.plan_file import write_plan
+from shedders.partitions.reassignment import to_json
+from tests.unit.partitions.plans import MIB, MOVES, PLAN, move
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def plan(run: Run) -> None:
+    write_plan(Path("plan.json"), PLAN)
+
+
+def test_the_document_has_all_but_the_single_moves(run: Run) -> None:
+    found = json.loads(run("partitions", "show", "plan.json", "--output", "json").stdout)
+    assert "moves" not in found
+    assert (found["id"], found["partitions"], found["replicas_to_copy"]) == (PLAN.id, 3, 2)
+    assert (found["copied_bytes"], found["new_leaders"], found["complete"]) == (40 * MIB, 3, False)
+    assert found["hard_goals_unmet"] == ["rack-awareness"]
+    assert found["estimate"]["unknown_sizes"] == 1
+    assert [one["name"] for one in found["goals"]] == ["rack-awareness", "disk", "cpu"]
+    assert found["brokers"][0]["before"]["disk_bytes"] == 90 * MIB
+    assert found["remarks"] == list(PLAN.remarks)
+
+
+def test_moves_are_chosen_by_topic_and_broker(run: Run) -> None:
+    def moves(*options: str) -> list[str]:
+        found = json.loads(run("partitions", "show", "plan.json", "--output", "json", *options).stdout)
+        return [f"{one['topic']}-{one['partition']}" for one in found["moves"]]
+
+    assert moves("--details") == ["logs-0", "logs-1", "orders-0"]
+    assert moves("--topic", "ord.*") == ["orders-0"]
+    assert moves("--topic", "log") == []
+    assert moves("--broker", "3") == ["logs-0", "orders-0"]
+    assert moves("--broker", "3", "--topic", "logs", "--topic", "x") == ["logs-0"]
+    assert moves("--details", "--limit", "2") == ["logs-0", "logs-1"]
+    assert moves("--details", "--limit", "0") == ["logs-0", "logs-1", "orders-0"]
+
+
+def test_files_for_kafkas_tool_and_a_picture(run: Run) -> None:
+    files = ("--reassignment", "after.json", "--rollback", "before.json", "--picture", "plan.svg")
+    result = run("partitions", "show", "plan.json", *files)
+    assert result.exit_code == 0, result.output
+    assert Path("after.json").read_bytes() == to_json(MOVES)
+    assert Path("before.json").read_bytes() == to_json(MOVES, "before")
+    assert Path("plan.svg").read_text().startswith("<?xml")
+    Path("plan.svg").write_text("mine")
+    assert run("partitions", "show", "plan.json", *files).exit_code == 2
+    assert Path("plan.svg").read_text() == "mine"
+    assert run("partitions", "show", "plan.json", *files, "--replace").exit_code == 0
+    assert Path("plan.svg").read_text() != "mine"
+
+
+def test_a_picture_needs_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions_need, "find_spec", lambda name: None if name == "matplotlib" else name)
+    result = run("partitions", "show", "plan.json", "--picture", "plan.svg")
+    assert result.exit_code == 25
+    assert "pip install 'statechannel[simulate]'" in result.stderr
+    assert run("partitions", "show", "plan.json").exit_code == 0
+
+
+def test_planning_needs_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions_need, "find_spec", lambda _: None)
+    result = run("partitions", "plan", "--layout", "none.json")
+    assert result.exit_code == 25
+    assert "this needs numpy" in result.stderr
+
+
+def test_a_large_plan_does_not_flood_the_terminal(run: Run) -> None:
+    moves = tuple(move(f"t{number // 100}", number % 100, (1, 2), (3, 2)) for number in range(30_000))
+    topics = MappingProxyType({one.topic: "" for one in moves})
+    brokers = (*PLAN.brokers, *(replace(PLAN.brokers[0], id=number) for number in range(4, 500)))
+    write_plan(Path("large.json"), replace(PLAN, moves=moves, topic_ids=topics, brokers=brokers))
+    result = run("partitions", "show", "large.json", "--details")
+    assert result.exit_code == 0, result.output
+    assert "and 29950 more" in result.stdout
+    assert "and 469 more" in result.stdout
+    assert len(result.stdout.splitlines()) < 150

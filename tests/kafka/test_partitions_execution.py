@@ -1,0 +1,343 @@
+"""Plans on a real Kafka of three nodes with real data: a broker is added, one is taken out, one dies, and so does the tool.
+
+One cluster for all of it; each test goes on from the layout that the last one has left. Whatever happens: the layout is the
+planned one in the end, every record is there as it was, throttles are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from typer.testing import CliRunner
+
+from loaddata.partitions.admin import open_admin
+from loaddata.partitions.kafka_cluster import read_layout, read_sizes
+from loaddata.partitions.layout import ClusterLayout
+from shedders.partitions.execution.cluster_port import ClusterPort
+from shedders.partitions.execution.journal import read_journal
+from shedders.partitions.execution.throttle import resources_of
+from shedders.partitions.plan import PartitionMove, Plan
+from shedders.partitions.plan_file import read_plan, write_plan
+from statechannel.cli.main import app
+from statechannel.kafka.client_settings import ClientSettings
+from tests.faults.kafka_nodes import KafkaNodes
+
+COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
+ROOT = Path(__file__).parents[2]
+TOPIC = "data"
+PARTITIONS = 9
+RECORDS = 9_000
+WAIT_S = 120.0
+QUICK = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
+"""A dead node is found out after so long."""
+PACE = {"poll_s": 0.2, "full_look_s": 0.6, "settle_s": 2, "executor_away_s": 4, "broker_grace_s": 90, "urp_grace_s": 90}
+
+
+@dataclass
+class Lab:
+    """The cluster, its data, and the tool."""
+
+    nodes: KafkaNodes
+    folder: Path
+    settings: ClientSettings
+    admin: Any
+    hashes: dict[int, tuple[int, str]] = field(default_factory=dict)
+    _plans: int = 0
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def options(self) -> list[str]:
+        flags = [
+            part for name, value in PACE.items() for part in ("--set", f"extensions.partitions.pace.{name}={value}")
+        ]
+        return ["-b", self.nodes.address, "--state", str(self.state), "--output", "json", *flags]
+
+    def run(self, *args: str, code: int = 0) -> Any:
+        """A command in this process."""
+        result = CliRunner().invoke(app, ["partitions", *args, *self.options()])
+        assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        return json.loads(result.stdout) if result.stdout else None
+
+    def refused(self, *args: str) -> str:
+        """Why a command is refused."""
+        return str(self.run(*args, code=3)["error"])
+
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        """A command in a process of its own."""
+        command = [*COMMAND, "partitions", *args, *self.options()]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def layout(self) -> ClusterLayout:
+        return read_layout(self.admin, now_ms=time.time_ns() // 1_000_000)
+
+    def plan(self, target: Callable[[int, tuple[int, ...]], tuple[int, ...]]) -> tuple[Path, Plan]:
+        """A plan that brings each partition where `target` says, from where it is."""
+        layout = self.layout()
+        sizes = read_sizes(self.admin, layout)
+        topic = layout.topics[TOPIC]
+        moves = []
+        for one in topic.partitions:
+            after = target(one.partition, one.replicas)
+            if after == one.replicas and one.leader == after[0]:
+                continue
+            moves.append(
+                PartitionMove(
+                    topic=TOPIC,
+                    partition=one.partition,
+                    before=one.replicas,
+                    after=after,
+                    leader_before=one.leader,
+                    leader_after=after[0],
+                    size_bytes=sizes.of[TOPIC, one.partition].disk_bytes,
+                    goals=("disk",),
+                )
+            )
+        self._plans += 1
+        plan = Plan(
+            id=hashlib.sha256(f"{self._plans}{moves}".encode()).hexdigest()[:16],
+            cluster_id=layout.cluster_id,
+            layout=layout.fingerprint(),
+            topic_ids={TOPIC: topic.topic_id},
+            made_at_ms=layout.read_at_ms,
+            moves=tuple(moves),
+        )
+        path = self.folder / f"plan-{self._plans}.json"
+        write_plan(path, plan)
+        return path, plan
+
+    def planned(self, *args: str, code: int = 0) -> tuple[Path, Plan]:
+        """A plan of the planner's, of this topic alone."""
+        self._plans += 1
+        path = self.folder / f"plan-{self._plans}.json"
+        command = ["partitions", "plan", "--topics", TOPIC, *args, "-b", self.nodes.address, "-o", str(path)]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == code, f"{result.stdout}\n{result.stderr}"
+        return path, read_plan(path)
+
+    def reached(self, plan: Plan) -> None:
+        """The layout is the plan's, nothing moves, no throttle is left, and each record is where it was."""
+        layout = self.layout()
+        for move in plan.moves:
+            one = layout.topics[move.topic].partitions[move.partition]
+            assert (one.replicas, one.leader, one.in_motion) == (move.after, move.leader_after, False)
+            assert set(one.isr) == set(move.after)
+        assert self.throttles(plan) == {}
+        assert self.read() == self.hashes
+
+    def throttles(self, plan: Plan) -> dict[Any, Any]:
+        """What is set, of the brokers and topics of the plan."""
+        wanted, found = resources_of(plan), {}
+
+        def all_told() -> bool:
+            found.update(ClusterPort(self.admin, plan, {}).look(full=False, configs=wanted).configs or {})
+            return set(found) == set(wanted)
+
+        self.until(all_told)
+        return {resource: settings for resource, settings in found.items() if settings}
+
+    def read(self) -> dict[int, tuple[int, str]]:
+        """Number and digest of the records of each partition, in order."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.nodes.address, "group.id": "reader", "enable.partition.eof": False}
+        )
+        try:
+            found = {}
+            for partition in range(PARTITIONS):
+                place = TopicPartition(TOPIC, partition, 0)
+                _, end = consumer.get_watermark_offsets(place, timeout=20)
+                consumer.assign([place])
+                digest, count, ends_s = hashlib.sha256(), 0, time.monotonic() + 30
+                while count < end:
+                    assert time.monotonic() < ends_s, f"{count} of {end} records of {partition}"
+                    for message in consumer.consume(end - count, 1.0):
+                        assert message.error() is None
+                        assert message.offset() == count
+                        digest.update(message.value() or b"")
+                        count += 1
+                found[partition] = (count, digest.hexdigest())
+            return found
+        finally:
+            consumer.close()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        ends_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < ends_s
+            time.sleep(0.1)
+
+    def events(self, plan: Plan) -> list[str]:
+        """Names of the journal's events so far; the last line may be torn."""
+        return [one["event"] for one in read_journal(self.state / plan.id)]
+
+    @contextmanager
+    def watched(self) -> Iterator[list[str]]:
+        """Collects each look at which a partition of the topic had fewer replicas in sync than its minimum, two."""
+        found: list[str] = []
+        over = threading.Event()
+
+        def watch() -> None:
+            with open_admin(self.settings, timeout_s=20) as admin:
+                while not over.wait(0.1):
+                    (topic,) = admin.describe_topics([TOPIC])
+                    found.extend(f"{one}" for one in topic["partitions"] if len(one["isr_nodes"]) < 2)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield found
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("partitions")
+    nodes = KafkaNodes(folder, 3, properties=QUICK)
+    try:
+        asyncio.run(nodes.start())
+        settings = ClientSettings(nodes.address)
+        with open_admin(settings, timeout_s=30) as admin:
+            found = Lab(nodes, folder, settings, admin)
+            fill(found)
+            yield found
+    finally:
+        asyncio.run(nodes.close())
+
+
+def fill(lab: Lab) -> None:
+    """Two replicas of each partition, all of them on brokers 1 and 2: broker 3 is empty."""
+    replicas = {n: [1, 2] if n % 2 else [2, 1] for n in range(PARTITIONS)}
+    lab.admin.create_topics({TOPIC: {"assignments": replicas, "configs": {"min.insync.replicas": "2"}}})
+    producer = Producer({"bootstrap.servers": lab.nodes.address, "acks": "all", "linger.ms": 20})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, value=os.urandom(1_000) + str(number).encode(), partition=number % PARTITIONS)
+        if number % 1_000 == 0:
+            producer.flush(30)
+    assert producer.flush(60) == 0
+    lab.hashes = lab.read()
+    assert sum(count for count, _ in lab.hashes.values()) == RECORDS
+
+
+def test_a_broker_is_added_and_one_is_taken_out_and_back(lab: Lab) -> None:
+    """Bounds, batches, rollback files, dry run; never fewer in sync than the minimum."""
+    path, plan = lab.planned("--add-brokers", "3", "--goals", "rack-awareness,disk,replicas,leaders")
+    assert plan.moves
+    assert all(move.added in {(3,), ()} for move in plan.moves)
+    shown = lab.run("apply", str(path))
+    assert (shown["open_count"], shown["copied_bytes"]) == (len(plan.moves), plan.copied_bytes)
+    assert lab.layout().fingerprint() == plan.layout, "a dry run does nothing"
+    with lab.watched() as below:
+        ended = lab.run("apply", str(path), "--execute", "--throttle", "3MB/s", "--moves-per-broker", "2")
+        lab.reached(plan)
+        assert ended["ended"] == "done"
+        status = lab.run("status", plan.id)
+        assert (status["state"], status["throttles_left"]) == ("done", [])
+        assert status["progress"]["bytes_done"] == plan.copied_bytes
+        files = sorted((lab.state / plan.id).glob("rollback-*.json"))
+        undone = [one for file in files for one in json.loads(file.read_bytes())["partitions"]]
+        assert {(one["partition"], tuple(one["replicas"])) for one in undone} == {
+            (one.partition, one.before) for one in plan.moves
+        }
+        # Kafka's own topics and the state topic have a replica on each of three brokers: those cannot leave, and it says so.
+        path, leaving = lab.planned("--remove-brokers", "1", code=3)
+        assert all(1 not in move.after for move in leaving.moves)
+        assert "hard goal" in lab.refused("apply", str(path), "--execute")
+        assert lab.run("apply", str(path), "--execute", "--one-replica", "--accept-unmet")["ended"] == "done"
+        lab.reached(leaving)
+        back = lab.run("rollback", leaving.id, "--execute")
+        assert (back["undoes"], back["ended"]) == (leaving.id, "done")
+    assert below == []
+    layout = lab.layout()
+    for move in leaving.moves:
+        assert layout.topics[TOPIC].partitions[move.partition].replicas == move.before
+    assert lab.read() == lab.hashes
+    shown = lab.run("apply", str(path), "--accept-unmet")
+    assert shown["open_count"] == len(leaving.moves), "the way back makes the old plan fit again"
+
+
+def test_a_node_killed_during_an_execution_is_waited_for(lab: Lab) -> None:
+    path, plan = lab.plan(lambda n, now: (1, 3) if n % 2 else (3, 1))
+    tool = lab.begin("apply", str(path), "--execute", "--throttle", "300000", "--moves-per-broker", "2")
+    lab.until(lambda: "batch" in lab.events(plan))
+    node = lab.nodes.nodes[2]
+    asyncio.run(node.kill())
+    lab.until(lambda: 3 not in {one.id for one in lab.layout().brokers if one.alive})
+    assert lab.run("pause", plan.id)["state"] == "paused"
+    asyncio.run(node.start())
+    assert lab.run("resume", plan.id, "--throttle", "20000000")["state"] == "running"
+    out, err = tool.communicate(timeout=WAIT_S)
+    assert tool.returncode == 0, err
+    assert json.loads(out)["ended"] == "done"
+    assert "Traceback" not in err
+    lab.reached(plan)
+
+
+def test_the_tool_is_killed_at_each_step_and_goes_on(lab: Lab) -> None:
+    path, plan = lab.plan(lambda n, now: (2, 1) if n % 2 else (1, 2))
+    command = [sys.executable, "-m", "tests.support.dying_executor", lab.nodes.address, str(lab.state), str(path), "60"]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=WAIT_S, check=True).stdout
+    lives = [one for one in told.splitlines() if one.startswith(("killed", "done", "failed"))]
+    assert lives[-1].startswith("done done"), told
+    assert set(lives[:-1]) == {"killed 9"}
+    assert len(lives) > 8, "fewer steps than the flow has"
+    lab.reached(plan)
+    events = read_journal(lab.state / plan.id)
+    moved: set[int] = set()
+    for one in events:
+        asked = {part[1] for part in one["partitions"]} if one["event"] == "batch" else set()
+        assert not asked & moved, "a move that was done is not asked for again"
+        moved |= {part[1] for part in one["partitions"]} if one["event"] == "moved" else set()
+    assert moved == {one.partition for one in plan.moves}
+
+
+def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(lab: Lab, tmp_path: Path) -> None:
+    path, plan = lab.plan(lambda n, now: (3, 2) if n % 2 else (2, 3))
+    tool = lab.begin("apply", str(path), "--execute", "--throttle", "50000")
+    lab.until(lambda: "batch" in lab.events(plan))
+    tool.kill()
+    tool.communicate()
+    status = lab.run("status")
+    assert (status["plan_id"], status["state"]) == (plan.id, "dead")
+    assert status["throttles_left"]
+    here, lab.folder = lab.folder, tmp_path
+    ended = lab.run("resume", plan.id, "--throttle", "none")
+    assert ended["ended"] == "done"
+    lab.folder = here
+    lab.reached(plan)
+    path, plan = lab.plan(lambda n, now: (1, 3) if n % 2 else (1, 2))
+    tool = lab.begin("apply", str(path), "--execute", "--throttle", "20000", "--moves-max", "4")
+    lab.until(lambda: "batch" in lab.events(plan))
+    tool.terminate()
+    _, err = tool.communicate(timeout=WAIT_S)
+    assert tool.returncode == 130, err
+    assert "ended by SIGTERM" in err
+    assert lab.throttles(plan) == {}
+    tool = lab.begin("resume", plan.id, "--throttle", "20000")
+    lab.until(lambda: lab.events(plan).count("batch") + lab.events(plan).count("throttle") > 2)
+    assert lab.run("cancel")["plan"] == plan.id
+    out, err = tool.communicate(timeout=WAIT_S)
+    assert (tool.returncode, json.loads(out)["ended"]) == (0, "cancelled"), err
+    layout = lab.layout()
+    for move in plan.moves:
+        one = layout.topics[TOPIC].partitions[move.partition]
+        assert not one.in_motion
+        assert one.replicas in {move.before, move.after}
+    assert lab.run("status", plan.id)["throttles_left"] == []
+    assert lab.read() == lab.hashes

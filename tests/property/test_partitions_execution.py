@@ -1,0 +1,135 @@
+"""Plans carried out on a dumb Kafka: always the planned layout, bounds kept, nothing moved twice, throttles put back."""
+
+from functools import partial
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shedders.partitions.execution.seen import StopKind
+from shedders.partitions.plan import Plan
+from shedders.partitions.settings import PaceSettings
+from tests.support.partition_twin import At, Ledger, Part, Twin, made, move, run
+
+BEFORE = {
+    ("broker", "1"): {"leader.replication.throttled.rate": "77"},
+    ("topic", "t0"): {"leader.replication.throttled.replicas": "9:9"},
+}
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, faults: float = 0.0, lag: float = 0.0) -> tuple[Twin, Plan, PaceSettings]:
+    rng = Random(draw(st.integers(0, 2**32)))
+    brokers = list(range(1, draw(st.integers(3, 6)) + 1))
+    factor = draw(st.integers(1, 3))
+    parts, moves = {}, []
+    for number in range(draw(st.integers(1, 12))):
+        key = (f"t{number % 3}", number // 3)
+        before = tuple(rng.sample(brokers, factor))
+        other = rng.sample(brokers, min(len(brokers), max(1, factor + rng.choice([0, 0, 0, 1, -1]))))
+        after = rng.choice([tuple(other), before[::-1], before])
+        size = rng.choice([0, 50, 100, 900])
+        parts[key] = Part(list(before), set(before), before[0], size)
+        if after != before:
+            moves.append(move(key, before, after, size))
+    twin = Twin(
+        parts, set(brokers), rng, faults=faults, lag=lag, min_isr=1, configs={k: dict(v) for k, v in BEFORE.items()}
+    )
+    pace = PaceSettings(
+        moves_per_broker=draw(st.integers(1, 3)),
+        moves_max=draw(st.integers(1, 6)),
+        bytes_in_flight=draw(st.sampled_from([100, 300, 10_000])),
+        one_replica=draw(st.booleans()),
+        order=draw(st.sampled_from(["plan", "small-first", "large-first"])),
+        throttle_bytes_per_s=draw(st.sampled_from([None, 1_000])),
+        attempts_max=50,
+    )
+    return twin, made(moves), pace
+
+
+def reached(twin: Twin, plan: Plan, *, leaders: bool = True) -> None:
+    for one in plan.moves:
+        part = twin.parts[one.topic, one.partition]
+        assert (tuple(part.replicas), part.moving) == (one.after, False)
+        assert part.leader == one.after[0] or not leaders
+
+
+def bounded(twin: Twin, plan: Plan, pace: PaceSettings) -> None:
+    assert twin.most_of_broker <= pace.moves_per_broker
+    assert twin.most_moving <= pace.moves_max
+    largest = max((one.copied_bytes for one in plan.moves), default=0)
+    assert twin.most_bytes <= max(pace.bytes_in_flight, largest)
+    assert twin.under_min == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_a_plan_is_carried_out_within_its_bounds(world: tuple[Twin, Plan, PaceSettings]) -> None:
+    twin, plan, pace = world
+    end, _ = run(twin, plan, pace, Ledger())
+    assert end.stop.kind is StopKind.DONE
+    reached(twin, plan)
+    bounded(twin, plan, pace)
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+    if pace.throttle_bytes_per_s is not None:
+        assert twin.unthrottled == 0
+    steps = {(one.topic, one.partition): max(1, len(one.added)) if pace.one_replica else 1 for one in plan.moves}
+    assert all(count <= steps[key] for key, count in twin.set_out.items())
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(), st.lists(st.integers(1, 60), max_size=8))
+def test_killed_anywhere_it_ends_the_same_and_moves_nothing_twice(
+    world: tuple[Twin, Plan, PaceSettings], gaps: list[int]
+) -> None:
+    twin, plan, pace = world
+    kills = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    end, _ = run(twin, plan, pace, Ledger(kills=kills))
+    assert end.stop.kind is StopKind.DONE
+    reached(twin, plan)
+    bounded(twin, plan, pace)
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+    steps = {(one.topic, one.partition): max(1, len(one.added)) if pace.one_replica else 1 for one in plan.moves}
+    assert all(count <= steps[key] for key, count in twin.set_out.items())
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(faults=0.2, lag=0.2), st.lists(st.integers(1, 60), max_size=4))
+def test_lost_answers_refusals_and_stale_looks_change_nothing(
+    world: tuple[Twin, Plan, PaceSettings], gaps: list[int]
+) -> None:
+    twin, plan, pace = world
+    kills = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    end, _ = run(twin, plan, pace, Ledger(kills=kills))
+    assert end.stop.kind is StopKind.DONE, end.stop
+    reached(twin, plan)
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    worlds(faults=0.05),
+    st.dictionaries(st.integers(2, 60), st.tuples(st.integers(1, 6), st.integers(1, 200)), max_size=4),
+)
+def test_brokers_that_die_end_it_with_a_reason_and_it_goes_on_when_they_are_back(
+    world: tuple[Twin, Plan, PaceSettings], deaths: dict[int, tuple[int, int]]
+) -> None:
+    twin, plan, pace = world
+    pace = pace.model_copy(update={"broker_grace_s": 20.0, "urp_grace_s": 20.0, "stalled_s": 500.0, "settle_s": 3.0})
+    ledger = At({at: partial(twin.kill_broker, broker, for_s=length) for at, (broker, length) in deaths.items()})
+    ends = []
+    for _ in range(20):
+        end, _ = run(twin, plan, pace, ledger)
+        ends.append(end.stop)
+        left = {key for key in twin.configs if twin.configs[key] not in ({}, BEFORE.get(key, {}))}
+        assert left <= set(end.throttles_left)
+        if end.stop.kind is StopKind.DONE:
+            break
+        assert end.stop.reason
+        assert end.stop.hint
+        while twin.back:
+            twin.wait(5.0)
+    assert ends[-1].kind is StopKind.DONE, ends
+    reached(twin, plan, leaders=False)  # one may die in the moment in which all is done
+    assert twin.under_min == 0
+    assert {key: value for key, value in twin.configs.items() if value} == BEFORE

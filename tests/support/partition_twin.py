@@ -1,0 +1,364 @@
+"""A dumb Kafka: replica lists, in-sync sets and reassignments that go on at random; calls fail, answers get lost, brokers die.
+
+It follows what Kafka's controller does (KIP-455): targets first in the list while under way, removed ones behind them; done when
+all that were added are in sync; a withdrawn one keeps the order that it has got. It also counts what must not happen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from loaddata.partitions.layout import KafkaPartition, KafkaTopic
+from shedders.partitions.execution.choosing import concerned
+from shedders.partitions.execution.events import Recorded
+from shedders.partitions.execution.machine import Machine
+from shedders.partitions.execution.runner import Runner
+from shedders.partitions.execution.seen import Answer, Asked, End, Key, Observation, Outcome, Resource, Wish
+from shedders.partitions.execution.throttle import EVERYTHING
+from shedders.partitions.plan import PartitionMove, Plan
+from shedders.partitions.settings import PaceSettings
+from statechannel.errors import StateChannelError
+
+CLUSTER = "twin"
+
+
+class KilledError(BaseException):
+    """The tool is gone, as by kill -9."""
+
+
+class CallFailedError(StateChannelError):
+    """Kafka did not answer a look."""
+
+
+@dataclass
+class Part:
+    """One partition of the twin."""
+
+    replicas: list[int]
+    isr: set[int]
+    leader: int | None
+    size_bytes: int = 100
+    adding: list[int] = field(default_factory=list)
+    removing: list[int] = field(default_factory=list)
+    has_bytes: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+
+@dataclass
+class Twin:
+    """See the module. `faults`: share of calls that end in some fault."""
+
+    parts: dict[Key, Part]
+    alive: set[int]
+    rng: Random
+    min_isr: int = 1
+    faults: float = 0.0
+    lag: float = 0.0
+    speed_bytes: int = 60
+    configs: dict[Resource, dict[str, str]] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    now_s: float = 0.0
+    set_out: Counter[Key] = field(default_factory=Counter)
+    most_of_broker: int = 0
+    most_moving: int = 0
+    most_bytes: int = 0
+    unthrottled: int = 0
+    under_min: int = 0
+    back: dict[int, float] = field(default_factory=dict)
+    _old: dict[str, KafkaTopic] | None = None
+
+    # --- the port ---------------------------------------------------------------------------------------------------
+
+    def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+        if self.rng.random() < self.faults / 4:
+            raise CallFailedError("no answer")
+        topics = self.topics()
+        if self._old is not None and self.rng.random() < self.lag:
+            topics = self._old
+        self._old = topics
+        urps = frozenset(key for key, part in self.parts.items() if len(part.isr) < len(part.replicas))
+        copied = {(*key, b): part.has_bytes.get(b, 0) for key, part in self.parts.items() for b in part.adding}
+        return Observation(
+            cluster_id=CLUSTER,
+            alive=frozenset(self.alive),
+            topics=topics,
+            urps=urps if full else None,
+            copied=copied if full else None,
+            configs={one: dict(self.configs.get(one, {})) for one in configs if self._reachable(one)},
+        )
+
+    def topics(self) -> dict[str, KafkaTopic]:
+        found: dict[str, list[KafkaPartition]] = {}
+        for (topic, number), part in sorted(self.parts.items()):
+            one = KafkaPartition(
+                partition=number,
+                replicas=tuple(part.replicas),
+                leader=part.leader,
+                isr=tuple(sorted(part.isr)),
+                adding=tuple(part.adding),
+                removing=tuple(part.removing),
+            )
+            found.setdefault(topic, []).append(one)
+        return {
+            name: KafkaTopic(
+                name=name, partitions=tuple(parts), topic_id=self.topic_ids.get(name, name), min_isr=self.min_isr
+            )
+            for name, parts in found.items()
+        }
+
+    def set_configs(self, changes: Mapping[Resource, Mapping[str, str | None]]) -> Answer:
+        refused: dict[Any, str] = {}
+        outcome = self._outcome()
+        for resource, settings in changes.items():
+            if not self._reachable(resource):
+                refused[resource] = "the broker is away"
+            elif outcome is not Outcome.REJECTED and not (outcome is Outcome.UNKNOWN and self.rng.random() < 0.5):
+                now = self.configs.setdefault(resource, {})
+                for name, value in settings.items():
+                    if value is None:
+                        now.pop(name, None)
+                    else:
+                        now[name] = value
+        return Answer(outcome=outcome, refused=refused, reason="a fault" if outcome is not Outcome.ACCEPTED else "")
+
+    def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> Answer:
+        refused: dict[Any, str] = {}
+        outcome = self._outcome()
+        if outcome is Outcome.REJECTED or (outcome is Outcome.UNKNOWN and self.rng.random() < 0.5):
+            return Answer(outcome=outcome, reason="a fault")
+        for key, target in targets.items():
+            part = self.parts[key]
+            new = [one for one in target if one not in part.replicas]
+            if any(one not in self.alive for one in new):
+                refused[key] = "a broker is away"
+                continue
+            left = (part.isr & set(target)) | set(new)
+            if not part.moving and len(left) < self.min_isr and len(target) >= self.min_isr:
+                self.under_min += 1
+            if new and not part.moving:
+                self.set_out[key] += 1
+            current = [one for one in part.replicas if one not in part.adding] if part.moving else list(part.replicas)
+            part.adding = [one for one in target if one not in current]
+            part.removing = [one for one in current if one not in target]
+            part.replicas = [*target, *part.removing]
+            part.isr &= set(part.replicas)
+            self._complete(part)
+        self._measure()
+        return Answer(outcome=outcome, refused=refused, reason="" if outcome is Outcome.ACCEPTED else "no answer")
+
+    def elect(self, keys: tuple[Key, ...]) -> Answer:
+        outcome = self._outcome()
+        if outcome is not Outcome.REJECTED:
+            for key in keys:
+                part = self.parts[key]
+                if part.replicas[0] in part.isr & self.alive:
+                    part.leader = part.replicas[0]
+        return Answer(outcome=outcome)
+
+    def withdraw(self, keys: tuple[Key, ...]) -> Answer:
+        outcome = self._outcome()
+        if outcome is not Outcome.REJECTED:
+            for key in keys:
+                part = self.parts[key]
+                part.replicas = [one for one in part.replicas if one not in part.adding]
+                part.isr -= set(part.adding)
+                part.adding, part.removing = [], []
+                self._lead(part)
+        return Answer(outcome=outcome)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait(self, length_s: float) -> None:
+        self.now_s += length_s
+        self.go_on()
+
+    def go_on(self) -> None:
+        for broker, at_s in list(self.back.items()):
+            if self.now_s >= at_s:
+                del self.back[broker]
+                self.alive.add(broker)
+        for key, part in self.parts.items():
+            source = part.leader
+            for broker in [one for one in part.replicas if one in self.alive and one not in part.isr]:
+                if source is None:
+                    continue
+                if broker not in part.adding:
+                    part.isr.add(broker)
+                    continue
+                if not self._throttled(key, source, broker):
+                    self.unthrottled += 1
+                has = part.has_bytes.get(broker, 0) + self.rng.randint(0, self.speed_bytes)
+                part.has_bytes[broker] = has
+                if has >= part.size_bytes:
+                    part.isr.add(broker)
+            self._lead(part)
+            self._complete(part)
+
+    def kill_broker(self, broker: int, *, for_s: float) -> None:
+        self.alive.discard(broker)
+        self.back[broker] = self.now_s + for_s
+        for part in self.parts.values():
+            if len(part.isr) > 1:
+                part.isr.discard(broker)
+            self._lead(part)
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    def _outcome(self) -> Outcome:
+        if self.rng.random() >= self.faults:
+            return Outcome.ACCEPTED
+        return self.rng.choice([Outcome.REJECTED, Outcome.UNKNOWN])
+
+    def _reachable(self, resource: Resource) -> bool:
+        return resource[0] != "broker" or int(resource[1]) in self.alive
+
+    def _complete(self, part: Part) -> None:
+        if part.moving and set(part.adding) <= part.isr and part.leader is not None:
+            part.replicas = [one for one in part.replicas if one not in part.removing]
+            part.isr -= set(part.removing)
+            part.has_bytes.clear()
+            part.adding, part.removing = [], []
+            self._lead(part)
+
+    def _lead(self, part: Part) -> None:
+        if part.leader not in part.isr & self.alive & set(part.replicas):
+            part.leader = next((one for one in part.replicas if one in part.isr & self.alive), None)
+
+    def _throttled(self, key: Key, source: int, broker: int) -> bool:
+        def listed(name: str, one: int) -> bool:
+            value = self.configs.get(("topic", key[0]), {}).get(name, "")
+            return value == EVERYTHING or f"{key[1]}:{one}" in value.split(",")
+
+        def rated(name: str, one: int) -> bool:
+            return name in self.configs.get(("broker", str(one)), {})
+
+        leads = listed("leader.replication.throttled.replicas", source) and rated(
+            "leader.replication.throttled.rate", source
+        )
+        follows = listed("follower.replication.throttled.replicas", broker)
+        return leads and follows and rated("follower.replication.throttled.rate", broker)
+
+    def _measure(self) -> None:
+        moving = [part for part in self.parts.values() if part.moving]
+        self.most_moving = max(self.most_moving, len(moving))
+        self.most_bytes = max(self.most_bytes, sum(part.size_bytes * len(part.adding) for part in moving))
+        of: Counter[int] = Counter()
+        for part in moving:
+            now = tuple(one for one in part.replicas if one not in part.adding)
+            of.update(concerned(part.leader, now, tuple(one for one in part.replicas if one not in part.removing)))
+        self.most_of_broker = max(self.most_of_broker, max(of.values(), default=0))
+
+
+@dataclass
+class Ledger:
+    """A journal in memory. `kill_at`: the tool dies at this write or call, counted over all of its lives."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    asked: Asked = field(default_factory=Asked)
+    kills: list[int] = field(default_factory=list)
+    count: int = 0
+    runner: Any = None
+
+    def write(self, event: str, facts: Mapping[str, Any]) -> None:
+        self.tick()
+        self.events.append({"event": event, "at_ms": 0, **facts})
+        self.tick()
+
+    def heard(self) -> tuple[Asked, str]:
+        return self.asked, ""
+
+    def tick(self) -> None:
+        self.count += 1
+        if self.kills and self.count >= self.kills[0]:
+            self.kills.pop(0)
+            raise KilledError
+
+    def recorded(self) -> Recorded:
+        found = Recorded()
+        for one in self.events:
+            found.take(one)
+        return found
+
+
+class At(Ledger):
+    """Does something to the twin after so many looks."""
+
+    def __init__(self, doing: dict[int, Callable[[], None]]) -> None:
+        super().__init__()
+        self._doing, self._looks = doing, 0
+
+    def heard(self) -> tuple[Asked, str]:
+        self._looks += 1
+        if self._looks in self._doing:
+            self._doing[self._looks]()
+        return self.asked, ""
+
+    def names(self) -> list[str]:
+        return [one["event"] for one in self.events]
+
+
+class Deadly:
+    """The twin as a port that may kill the tool before or after a call."""
+
+    def __init__(self, twin: Twin, ledger: Ledger) -> None:
+        self._twin, self._ledger = twin, ledger
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._twin, name)
+
+        def called(*args: Any, **named: Any) -> Any:
+            self._ledger.tick()
+            answer = call(*args, **named)
+            self._ledger.tick()
+            return answer
+
+        return called
+
+
+def run(twin: Twin, plan: Plan, pace: PaceSettings, ledger: Ledger, *, steps_max: int = 3_000) -> tuple[End, Machine]:
+    """Carry a plan out, with a new executor after each death."""
+    waits = 0
+
+    def wait(length_s: float) -> None:
+        nonlocal waits
+        waits += 1
+        assert waits < steps_max, f"no end: {ledger.events[-5:]}"
+        twin.wait(length_s)
+
+    while True:
+        machine = Machine(plan, pace, ledger.recorded())
+        runner = Runner(machine, Deadly(twin, ledger), ledger, pace, now_s=lambda: twin.now_s, wait=wait)  # type: ignore[arg-type]
+        ledger.runner = runner
+        try:
+            ledger.write("begun", {"executor": f"e{ledger.count}"})
+            return runner.run(), machine
+        except KilledError:
+            twin.wait(pace.poll_s)
+
+
+def move(key: Key, before: tuple[int, ...], after: tuple[int, ...], size_bytes: int = 100) -> PartitionMove:
+    return PartitionMove(
+        topic=key[0],
+        partition=key[1],
+        before=before,
+        after=after,
+        leader_before=before[0],
+        leader_after=after[0],
+        size_bytes=size_bytes,
+        goals=(),
+    )
+
+
+def made(moves: list[PartitionMove], **more: Any) -> Plan:
+    ids = {one.topic: one.topic for one in moves}
+    return Plan(id="0123456789abcdef", cluster_id=CLUSTER, layout="", moves=tuple(moves), topic_ids=ids, **more)
+
+
+__all__ = ["CLUSTER", "Asked", "Ledger", "Part", "Twin", "Wish", "made", "move", "run"]

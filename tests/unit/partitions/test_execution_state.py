@@ -1,0 +1,175 @@
+"""Journal and topic: torn lines, locks, plans in parts, and who executes by the order of the log."""
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from shedders.partitions.errors import ExecutionRefusedError
+from shedders.partitions.execution.journal import (
+    JOURNAL,
+    Journal,
+    StateFolderError,
+    cluster_lock,
+    folder_of,
+    locked,
+    read_journal,
+    write_durable,
+)
+from shedders.partitions.execution.seen import Wish
+from shedders.partitions.execution.session import _claim, host_name
+from shedders.partitions.execution.state_book import CHUNK_BYTES, StateBook, merged, plan_records, record
+
+AWAY_MS = 10_000
+
+
+def test_a_torn_last_line_is_cut_off_and_the_rest_is_kept(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.append({"n": 1, "event": "begun"})
+        journal.append({"n": 2, "event": "ended"})
+    path = tmp_path / JOURNAL
+    whole = path.read_bytes()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        kept = whole[:cut].count(b"\n")
+        assert len(read_journal(tmp_path)) == kept
+        with Journal(tmp_path) as journal:
+            assert len(journal.events) == kept
+            journal.append({"n": 3})
+        assert [one["n"] for one in read_journal(tmp_path)] == [*range(1, kept + 1), 3]
+
+
+def test_a_journal_that_is_broken_in_the_middle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_bytes(b'{"n":1}\n{"n":\n{"n":3}\n')
+    with pytest.raises(StateFolderError, match="broken at byte 8"):
+        Journal(tmp_path)
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_durable(tmp_path / "a" / "plan.json", b"1")
+    write_durable(tmp_path / "a" / "plan.json", b"2")
+    assert (tmp_path / "a" / "plan.json").read_bytes() == b"2"
+    with pytest.raises(StateFolderError, match="cannot write"):
+        write_durable(tmp_path / "a" / "plan.json" / "b", b"3")
+    with pytest.raises(ExecutionRefusedError, match="no id of a plan"):
+        folder_of(tmp_path, "../x")
+
+
+def test_one_executor_on_a_machine(tmp_path: Path) -> None:
+    with cluster_lock(tmp_path, "a/b"):
+        assert locked(tmp_path, "a/b")
+        assert not locked(tmp_path, "other")
+        with (
+            pytest.raises(ExecutionRefusedError, match="another executor of this machine"),
+            cluster_lock(tmp_path, "a/b"),
+        ):
+            pass
+    assert not locked(tmp_path, "a/b")
+
+
+def claim(executor: str, *, replaces: str = "", wish: str = "go") -> bytes:
+    return record("claim", "p", executor=executor, host="h", pid=1, replaces=replaces, wish=wish)
+
+
+def holder(*records: tuple[int, bytes]) -> str | None:
+    book = StateBook(AWAY_MS)
+    for at_ms, value in records:
+        book.take(at_ms, value)
+    assert book.junk == 0
+    return None if book.holder is None else book.holder.executor
+
+
+def test_the_order_of_the_log_decides_who_executes() -> None:
+    beat, leave = record("beat", "p", executor="a"), record("leave", "p", executor="a")
+    assert holder((0, claim("a")), (1, claim("b"))) == "a"
+    assert holder((0, claim("a")), (10_001, claim("b"))) == "b"
+    assert holder((0, claim("a")), (9_000, beat), (10_001, claim("b"))) == "a"
+    assert holder((0, claim("a")), (1, leave), (2, claim("b"))) == "b"
+    assert holder((0, claim("a")), (1, claim("b", replaces="a"))) == "b"
+    assert holder((0, claim("a")), (1, claim("b", replaces="c"))) == "a"
+    assert holder((0, claim("a")), (10_001, claim("b")), (10_002, beat), (10_003, leave)) == "b"
+    events = record("events", "p", executor="a", events=[{"n": 1, "event": "begun"}])
+    assert holder((0, claim("a")), (9_000, events), (10_001, claim("b"))) == "a"
+
+
+class FakeTopic:
+    """A topic in memory, with a clock that waiting moves; `other` may say something meanwhile."""
+
+    def __init__(self) -> None:
+        self.book = StateBook(4_000)
+        self.now_ms = 1_000
+        self.beating = b""
+
+    def read(self) -> StateBook:
+        return self.book
+
+    def append(self, _: str, values: list[bytes]) -> None:
+        for value in values:
+            self.book.take(self.now_ms, value)
+
+    def wait(self, length_s: float) -> None:
+        self.now_ms += round(length_s * 1_000)
+        if self.beating:
+            self.append("p", [self.beating])
+
+
+def test_an_executor_of_another_host_that_lives_is_left_alone_and_a_dead_one_is_followed() -> None:
+    topic = FakeTopic()
+    topic.append("p", [record("claim", "p", executor="a", host="elsewhere", pid=1, wish="go")])
+    topic.beating = record("beat", "p", executor="a")
+    with pytest.raises(ExecutionRefusedError, match="executor a on elsewhere carries out plan p") as refused:
+        _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert refused.value.hint
+    topic.beating = b""
+    _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert topic.book.holder is not None
+    assert topic.book.holder.executor == "b"
+
+
+def test_a_dead_executor_of_this_machine_is_followed_at_once() -> None:
+    topic = FakeTopic()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    topic.append("p", [record("claim", "p", executor="a", host=host_name(), pid=child.pid, wish="go")])
+    _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert topic.now_ms == 1_000, "nothing is waited for"
+
+
+def test_wishes_of_operators_add_up_and_an_executor_that_begins_starts_anew() -> None:
+    book = StateBook(AWAY_MS)
+    book.take(0, claim("a"))
+    book.take(1, record("control", "p", wish="pause", by="me"))
+    book.take(2, record("control", "p", throttle=5, by="you"))
+    asked = book.book("p").asked
+    assert (asked.wish, asked.throttle_changed, asked.throttle_bytes_per_s) == (Wish.PAUSE, True, 5)
+    book.take(3, claim("b", replaces="a", wish="cancel"))
+    asked = book.book("p").asked
+    assert (asked.wish, asked.throttle_changed) == (Wish.CANCEL, False)
+
+
+def test_a_large_plan_goes_through_the_topic_in_parts() -> None:
+    raw = Random(1).randbytes(3 * CHUNK_BYTES)
+    parts = list(plan_records("p", raw))
+    assert len(parts) > 1
+    assert max(map(len, parts)) < 2 * CHUNK_BYTES
+    book = StateBook(AWAY_MS)
+    for part in parts[:-1]:
+        book.take(1, part)
+    assert book.book("p").plan_bytes() is None
+    book.take(2, parts[-1])
+    assert book.book("p").plan_bytes() == raw
+
+
+def test_what_is_no_record_is_counted_and_passed_over() -> None:
+    book = StateBook(AWAY_MS)
+    for value in (None, b"", b"{", b"[]", b'{"v":2,"kind":"beat"}', record("control", "p", wish="nonsense")):
+        book.take(1, value)
+    assert book.junk == 6
+    assert book.holder is None
+
+
+def test_events_of_both_places_each_once() -> None:
+    here, there = [{"n": 1, "e": "x"}, {"n": 2}], [{"n": 2}, {"n": 3}, {"n": 1, "e": "x"}]
+    assert merged(here, there) == [{"n": 1, "e": "x"}, {"n": 2}, {"n": 3}]

@@ -1,0 +1,273 @@
+"""An execution ends by itself, says why, and puts the throttles back; pause, cancel and the way back."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from loaddata.partitions.layout import ClusterLayout, KafkaBroker
+from shedders.partitions.errors import ExecutionRefusedError
+from shedders.partitions.execution.checks import findings, refuse
+from shedders.partitions.execution.journal import StateFolderError
+from shedders.partitions.execution.reverse import reverse
+from shedders.partitions.execution.seen import Asked, StopKind, Wish
+from shedders.partitions.plan import Plan
+from shedders.partitions.settings import PaceSettings
+from tests.support.partition_twin import CLUSTER, At, Ledger, Part, Twin, made, move, run
+
+PACE = PaceSettings(
+    throttle_bytes_per_s=1_000,
+    moves_per_broker=2,
+    broker_grace_s=20,
+    urp_grace_s=20,
+    stalled_s=100,
+    settle_s=3,
+    full_look_s=2,
+    attempts_max=3,
+)
+
+
+def world(*, speed: int = 20, count: int = 6, brokers: int = 5) -> tuple[Twin, Plan]:
+    parts = {(f"t{n % 2}", n // 2): Part([1, 2], {1, 2}, 1) for n in range(count)}
+    twin = Twin(parts, set(range(1, brokers + 1)), Random(1), speed_bytes=speed, min_isr=1)
+    return twin, made([move(key, (1, 2), (3, 2)) for key in parts])
+
+
+def delete(twin: Twin) -> None:
+    for key in [one for one in twin.parts if one[0] == "t1"]:
+        del twin.parts[key]
+
+
+def change(twin: Twin) -> None:
+    part = twin.parts["t0", 2]
+    part.replicas, part.isr = [4, 5], {4, 5}
+
+
+def move_elsewhere(twin: Twin) -> None:
+    part = twin.parts["t0", 2]
+    part.adding, part.removing, part.replicas = [4], [1], [4, 2, 1]
+    twin.speed_bytes = 0
+
+
+def stall(twin: Twin) -> None:
+    twin.speed_bytes = 0
+
+
+def grow_urps(twin: Twin) -> None:
+    twin.parts["other", 0] = Part([1, 9], {1}, 1)
+
+
+STOPS: list[tuple[str, Callable[[Twin], Any], StopKind, str]] = [
+    ("a broker away", lambda twin: twin.kill_broker(3, for_s=1_000), StopKind.BROKER_AWAY, "broker 3"),
+    (
+        "brokers vanish",
+        lambda twin: [twin.kill_broker(4, for_s=1_000), twin.kill_broker(5, for_s=1_000)],
+        StopKind.BROKERS_VANISHED,
+        "brokers [4, 5] of 5",
+    ),
+    ("topic deleted", delete, StopKind.TOPIC_GONE, "topic t1 was deleted"),
+    ("topic made anew", lambda twin: twin.topic_ids.update(t1="new"), StopKind.TOPIC_GONE, "made anew"),
+    ("replicas changed", change, StopKind.CHANGED, "t0-2 has replicas [4, 5]"),
+    ("moved by others", move_elsewhere, StopKind.CHANGED, "t0-2 is on its way to [4, 2]"),
+    ("no progress", stall, StopKind.STALLED, "without any progress"),
+    ("others fall behind", grow_urps, StopKind.URPS, "other-0"),
+]
+
+
+@pytest.mark.parametrize(("name", "doing", "kind", "told"), STOPS, ids=[one[0] for one in STOPS])
+def test_it_stops_by_itself_and_says_why(name: str, doing: Callable[[Twin], Any], kind: StopKind, told: str) -> None:
+    twin, plan = world(speed=15)
+    ledger = At({4: lambda: doing(twin)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is kind, end.stop
+    assert told in end.stop.reason
+    assert end.stop.hint
+    away = {("broker", str(one)) for one in twin.back}
+    assert set(end.throttles_left) <= away  # a broker that is away cannot be asked
+    assert {key for key, value in twin.configs.items() if value} == set(end.throttles_left)
+    assert ledger.events[-1]["kind"] == str(kind)
+
+
+def test_a_broker_that_comes_back_in_time_is_waited_for() -> None:
+    twin, plan = world()
+    ledger = At({4: lambda: twin.kill_broker(3, for_s=8)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE
+    assert not any(twin.configs.values())
+
+
+def test_a_topic_that_grows_is_remarked() -> None:
+    twin, plan = world()
+    ledger = At({3: lambda: twin.parts.update({("t0", 3): Part([1, 2], {1, 2}, 1)})})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE
+    assert [one["text"] for one in ledger.events if one["event"] == "remark"] == [
+        "topic t0 has grown from 3 to 4 partitions; the plan does not move the new ones"
+    ]
+
+
+def test_a_partition_that_would_fall_below_its_minimum_waits_and_then_it_says_so() -> None:
+    twin, plan = world(count=2)
+    twin.min_isr = 2
+    for part in twin.parts.values():
+        part.replicas, part.isr = [1, 2], {1}
+    twin.alive.discard(2)
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind in {StopKind.BROKER_AWAY, StopKind.HELD}
+    assert twin.set_out == {}
+    twin.alive.add(2)
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind is StopKind.DONE
+
+
+def test_what_kafka_refuses_is_told_and_all_else_is_moved() -> None:
+    twin, plan = world()
+    submit = twin.submit
+
+    def refusing(targets: Any) -> Any:
+        answer = submit({key: to for key, to in targets.items() if key != ("t0", 0)})
+        no = {("t0", 0): "NOT_ALLOWED"} if ("t0", 0) in targets else {}
+        return type(answer)(outcome=answer.outcome, refused=no)
+
+    twin.submit = refusing  # type: ignore[method-assign]
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind is StopKind.REFUSED
+    assert "t0-0: NOT_ALLOWED" in end.stop.reason
+    assert sum(part.replicas == [3, 2] for part in twin.parts.values()) == 5
+
+
+def test_pause_lets_nothing_new_set_out_and_resume_goes_on() -> None:
+    twin, plan = world(speed=60)
+    ledger = At({})
+    moving: list[int] = []
+
+    def ask(wish: Wish) -> Callable[[], None]:
+        def doing() -> None:
+            moving.append(sum(twin.set_out.values()))
+            ledger.asked = Asked(wish=wish)
+
+        return doing
+
+    ledger._doing.update({3: ask(Wish.PAUSE), 40: ask(Wish.GO)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE
+    assert moving[0] == moving[1] < len(plan.moves)
+    names = ledger.names()
+    paused, resumed = names.index("paused"), names.index("resumed")
+    assert "unthrottled" in names[paused:resumed]
+    assert "batch" not in names[paused:resumed]
+
+
+def test_cancel_takes_back_what_is_under_way_in_its_old_order_and_rollback_undoes_the_rest() -> None:
+    twin, plan = world(speed=30, count=8)
+    ledger = At({})
+    ledger._doing[12] = lambda: setattr(ledger, "asked", Asked(wish=Wish.CANCEL))
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.CANCELLED
+    lists = [part.replicas for part in twin.parts.values()]
+    assert set(map(tuple, lists)) == {(1, 2), (3, 2)}, "both have to be seen, and no other order"
+    assert not any(part.moving for part in twin.parts.values())
+    assert not any(twin.configs.values())
+    back = reverse(plan, layout_of(twin), made_at_ms=1)
+    assert len(back.moves) == lists.count([3, 2])
+    end, _ = run(twin, back, PACE, Ledger())
+    assert end.stop.kind is StopKind.DONE
+    assert {tuple(part.replicas) for part in twin.parts.values()} == {(1, 2)}
+    assert {part.leader for part in twin.parts.values()} == {1}
+    assert reverse(plan, layout_of(twin), made_at_ms=1).moves == ()
+
+
+def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
+    twin, plan = world(speed=20)
+    seen: list[set[str]] = []
+    ledger = At({})
+
+    def ask(rate: int | None) -> Callable[[], None]:
+        def doing() -> None:
+            seen.append(
+                {value for configs in twin.configs.values() for name, value in configs.items() if "rate" in name}
+            )
+            ledger.asked = Asked(throttle_changed=True, throttle_bytes_per_s=rate)
+
+        return doing
+
+    ledger._doing.update({3: ask(500), 6: ask(None), 9: ask(None)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE
+    assert seen == [{"1000"}, {"500"}, set()]
+
+
+def layout_of(twin: Twin, **more: Any) -> ClusterLayout:
+    brokers = tuple(KafkaBroker(id=one, alive=one in twin.alive) for one in sorted({*twin.alive, *twin.back}))
+    return ClusterLayout(cluster_id=more.get("cluster_id", CLUSTER), brokers=brokers, topics=twin.topics())
+
+
+REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
+    ("a broker away", lambda twin: twin.kill_broker(3, for_s=9), "brokers that the plan needs are away: 3"),
+    ("topic deleted", delete, "topic t1 was deleted"),
+    ("replicas changed", change, "t0-2 has replicas [4, 5]"),
+    (
+        "another reassignment",
+        lambda twin: twin.parts.update({("x", 0): Part([4, 1], {1}, 1, adding=[4])}),
+        "another reassignment is under way: x-0 to [4, 1]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "doing", "told"), REFUSED, ids=[one[0] for one in REFUSED])
+def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable[[Twin], Any], told: str) -> None:
+    twin, plan = world()
+    refuse(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+    doing(twin)
+    with pytest.raises(ExecutionRefusedError) as refused:
+        refuse(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+    assert told in str(refused.value)
+    assert refused.value.hint
+    assert refused.value.exit_code == 3
+
+
+def test_a_journal_that_cannot_be_written_ends_it_and_throttles_are_put_back_all_the_same() -> None:
+    twin, plan = world(speed=10)
+    ledger = At({})
+    write = ledger.write
+
+    def full(event: str, facts: Any) -> None:
+        if "moved" in ledger.names() or event == "moved":
+            raise StateFolderError("cannot write journal.jsonl: No space left on device")
+        write(event, facts)
+
+    ledger.write = full  # type: ignore[method-assign]
+    with pytest.raises(StateFolderError, match="No space left"):
+        run(twin, plan, PACE, ledger)
+    assert "throttle" in ledger.names()
+    assert not any(twin.configs.values())
+
+
+def test_an_interrupt_puts_throttles_back_and_leaves_what_is_under_way() -> None:
+    twin, plan = world(speed=10)
+    ledger = At({})
+    ledger._doing[5] = lambda: ledger.runner.interrupt("ended by SIGTERM")
+    end, _ = run(twin, plan, PACE, ledger)
+    assert (end.stop.kind, end.stop.reason, end.throttles_left) == (StopKind.INTERRUPTED, "ended by SIGTERM", ())
+    assert any(part.moving for part in twin.parts.values())
+    assert not any(twin.configs.values())
+    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.DONE
+
+
+def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what_it_leaves() -> None:
+    twin, plan = world(speed=10)
+    ledger = At({5: lambda: setattr(twin, "faults", 4.0)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.KAFKA_AWAY
+    assert end.throttles_left
+    twin.faults = 0.0
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE
+    assert not any(twin.configs.values())
+
+
+def test_a_plan_for_another_cluster_is_refused() -> None:
+    twin, plan = world()
+    with pytest.raises(ExecutionRefusedError, match="for cluster twin, this is other"):
+        refuse(findings(plan, layout_of(twin, cluster_id="other"), begun=True, accept_unmet=True))

@@ -1,0 +1,182 @@
+"""`kafka-layout/1`: written and read back, what may be left out, and what is refused with which words."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
+from loaddata.partitions.layout_file import LayoutUnusableError, read_layout_file, write_layout
+from loaddata.partitions.loads import PartitionLoad, PartitionLoads
+
+LAYOUT = ClusterLayout(
+    cluster_id="lab",
+    brokers=(
+        KafkaBroker(
+            id=1, host="b1", port=9092, rack="a", log_dirs=(LogDir(path="/d", total_bytes=100, usable_bytes=40),)
+        ),
+        KafkaBroker(id=2, rack="b"),
+        KafkaBroker(id=9, alive=False),
+    ),
+    topics={
+        "logs": KafkaTopic(
+            name="logs",
+            topic_id="T1",
+            min_isr=2,
+            internal=True,
+            partitions=(
+                KafkaPartition(partition=0, replicas=(1, 2), leader=2, isr=(1, 2), adding=(1,), removing=(2,)),
+                KafkaPartition(partition=1, replicas=(2, 9), leader=None, isr=(), offline=(9,)),
+            ),
+        ),
+        "orders": KafkaTopic(
+            name="orders", partitions=(KafkaPartition(partition=0, replicas=(2,), leader=2, isr=(2,)),)
+        ),
+    },
+    read_at_ms=17,
+    remarks=("broker 2 did not answer",),
+)
+LOADS = PartitionLoads(
+    of={
+        ("logs", 0): PartitionLoad(disk_bytes=5, bytes_in_per_s=6, bytes_out_per_s=7, cpu_units=8, completeness=0.5),
+        ("orders", 0): PartitionLoad(disk_bytes=0),
+    },
+    from_ms=1,
+    to_ms=2,
+    source="by hand",
+)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "layout.json"
+    write_layout(path, LAYOUT, LOADS)
+    layout, loads = read_layout_file(path)
+    assert layout == LAYOUT
+    assert layout.remarks == LAYOUT.remarks
+    assert loads == LOADS
+    assert layout.fingerprint() == LAYOUT.fingerprint()
+    again = tmp_path / "again.json"
+    write_layout(again, layout, loads)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_it_has_a_line_for_each_broker_and_topic(tmp_path: Path) -> None:
+    write_layout(tmp_path / "layout.json", LAYOUT, LOADS)
+    lines = (tmp_path / "layout.json").read_text().splitlines()
+    assert [line.split(",")[0].strip() for line in lines if line.startswith(" ")] == [
+        '{"id":1',
+        '{"id":2',
+        '{"id":9',
+        '{"name":"logs"',
+        '{"name":"orders"',
+    ]
+
+
+def test_what_may_be_left_out(tmp_path: Path) -> None:
+    given = {
+        "format": "kafka-layout/1",
+        "brokers": [{"id": 2}, {"id": 1}, {"id": 3, "alive": False}],
+        "topics": [
+            {"name": "z", "partitions": [{"partition": 1, "replicas": [1, 2]}, {"partition": 0, "replicas": [2, 1]}]},
+            {"name": "a", "partitions": [{"partition": 0, "replicas": [3, 1], "offline": [3]}]},
+        ],
+    }
+    layout, loads = read_layout_file(_written(tmp_path, given))
+    assert [one.id for one in layout.brokers] == [1, 2, 3]
+    assert list(layout.topics) == ["a", "z"]
+    assert [one.replicas for one in layout.topics["z"].partitions] == [(2, 1), (1, 2)]
+    assert layout.topics["z"].partitions[0].leader == 2
+    assert layout.topics["z"].partitions[0].isr == (2, 1)
+    assert (layout.topics["a"].partitions[0].leader, layout.topics["a"].partitions[0].isr) == (1, (1,))
+    assert not loads.of
+
+
+def _written(folder: Path, value: object) -> Path:
+    path = folder / "layout.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def _with(topics: object = (), brokers: object = ({"id": 1}, {"id": 2}), **more: object) -> dict[str, object]:
+    return {"format": "kafka-layout/1", "brokers": brokers, "topics": topics, **more}
+
+
+def _one(**partition: object) -> dict[str, object]:
+    return _with([{"name": "t", "partitions": [{"partition": 0, "replicas": [1, 2], **partition}]}])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("", "is empty"),
+        ("{", "is not JSON"),
+        ("[]", "an object is wanted, found []"),
+        ('"kafka-layout/1"', "an object is wanted"),
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"format": "kafka-layout/1", "format": "x"}', "the name 'format' stands twice"),
+        ('{"format": "kafka-layout/1", "brokers": [{"id": NaN}]}', "NaN is no number"),
+        ('{"format": "kafka-layout/1", "brokers": [{"id": -Infinity}]}', "-Infinity is no number"),
+        ({"version": 1, "partitions": []}, "is no kafka-layout: it has no format"),
+        ({"format": "kafka-layout/2"}, "format kafka-layout/2 is not known"),
+        ({"format": "partition-plan/1"}, "it has format 'partition-plan/1'"),
+        ({"format": "kafka-layout/1"}, "brokers is missing"),
+        (_with(brokers=[]), "brokers: at least one is wanted"),
+        (_with(brokers=[{"id": "1"}]), "brokers[0].id: a valid integer is wanted, found '1'"),
+        (_with(brokers=[{"id": True}]), "brokers[0].id: a valid integer is wanted"),
+        (_with(brokers=[{"id": 1, "rak": "a"}]), "brokers[0].rak is no field"),
+        (_with(brokers=[{"id": 1, "rack": " "}]), "brokers[0].rack: a name or null is wanted"),
+        (_with(brokers=[{"id": 1}, {"id": 1}]), "brokers[1].id: 1 stands there twice"),
+        (_with(brokers=[{"id": -4}]), "-4 is no id of a broker"),
+        (_with(brokers=[{"id": 1, "log_dirs": [{"path": "/a"}, {"path": "/a"}]}]), "a path stands there twice"),
+        (_with(brokers=[{"id": 1, "log_dirs": [{"path": "/a", "total_bytes": -1}]}]), "total_bytes 0 to"),
+        (_with([{"name": "a/b", "partitions": []}]), "'a/b' is no name that Kafka allows"),
+        (
+            _with([{"name": "a", "partitions": []}, {"name": "a", "partitions": []}]),
+            "topics[1].name: a stands there twice",
+        ),
+        (_with([{"name": "t", "partitions": [{"partition": 1, "replicas": [1]}]}]), "topic t: partition 0 is missing"),
+        (_with([{"name": "t", "min_isr": 0, "partitions": []}]), "min_isr: at least 1 is wanted, found 0"),
+        (
+            _with([{"name": "t", "partitions": [{"partition": 0, "replicas": [1]}] * 2}]),
+            "topic t: partition 0 stands there twice",
+        ),
+        (_one(replicas=[]), "t-0: replicas: at least one is wanted"),
+        (_one(replicas=[1, 1]), "t-0: replicas: broker 1 stands there twice"),
+        (_one(replicas=[1, 7]), "t-0: replicas: there is no broker 7"),
+        (_one(leader=3), "t-0: leader: broker 3 has no replica of it"),
+        (_one(isr=[3]), "t-0: isr: broker 3 has no replica of it"),
+        (_one(offline=[4]), "t-0: offline: broker 4 has no replica of it"),
+        (_one(disk_bytes=-1), "t-0: disk_bytes 0 to"),
+        (_one(disk_bytes=1.5), "disk_bytes: a valid integer is wanted, found 1.5"),
+        (_one(bytes_in_per_s=10**30), "t-0: bytes_in_per_s 0 to"),
+        (_one(completeness=1.5), "t-0: completeness: 0 to 1 is wanted, found 1.5"),
+        ('{"format": "kafka-layout/1", "cluster_id": "\\ud800", "brokers": [], "topics": []}', "it is not JSON"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, value: object, words: str) -> None:
+    with pytest.raises(LayoutUnusableError) as told:
+        read_layout_file(_written(tmp_path, value))
+    assert words in str(told.value)
+    assert "layout.json" in str(told.value)
+    assert len(str(told.value)) < 2_000
+    assert told.value.hint
+    assert told.value.exit_code == 7
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(bytes(range(256)) * 4)
+    for path, words in [
+        (tmp_path / "none", "cannot be read: No such file"),
+        (tmp_path, "is no file"),
+        (Path("/dev/zero"), "is no file"),
+        (tmp_path / "binary", "is no text: byte 128 is not UTF-8"),
+        (Path("a\0b"), "cannot be read"),
+    ]:
+        with pytest.raises(LayoutUnusableError, match=words):
+            read_layout_file(path)
+
+
+def test_of_many_faults_eight_are_told(tmp_path: Path) -> None:
+    many = [{"partition": number, "replicas": [7]} for number in range(100)]
+    with pytest.raises(LayoutUnusableError, match="and 92 more"):
+        read_layout_file(_written(tmp_path, _with([{"name": "t", "partitions": many}])))

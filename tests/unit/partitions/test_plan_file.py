@@ -1,0 +1,127 @@
+"""`partition-plan/1`: written and read back, a line a move, and what is refused with which words."""
+
+import json
+from dataclasses import fields, replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shedders.partitions.errors import PlanUnusableError
+from shedders.partitions.plan import Plan, Spread
+from shedders.partitions.plan_file import parse_plan, plan_bytes, read_plan, write_plan
+from shedders.partitions.reassignment import to_json
+from tests.unit.partitions.plans import MOVES, PLAN
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, PLAN)
+    found = read_plan(path)
+    assert found == PLAN
+    # Equality leaves the clock out.
+    assert all(getattr(found, one.name) == getattr(PLAN, one.name) for one in fields(Plan))
+    assert [one.took_s for one in found.goals] == [one.took_s for one in PLAN.goals]
+    assert plan_bytes(parse_plan(plan_bytes(found))) == plan_bytes(found)
+    assert not [one for one in tmp_path.iterdir() if one != path], "no scratch file stays"
+
+
+def test_a_line_a_move(tmp_path: Path) -> None:
+    lines = plan_bytes(PLAN).decode().splitlines()
+    assert [line for line in lines if '"topic":"logs","partition":1' in line] == [
+        ' {"topic":"logs","partition":1,"before":[2,1],"after":[1,2],"leader_before":2,"leader_after":1,'
+        '"size_bytes":10485760,"goals":["disk"]},'
+    ]
+
+
+def test_an_empty_plan(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", Plan(id="0" * 16, cluster_id="", layout=""))
+    assert read_plan(tmp_path / "plan.json").moves == ()
+
+
+def test_a_plan_that_is_written_replaces_another_one_whole(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, PLAN)
+    write_plan(path, replace(PLAN, moves=MOVES[:1]))
+    assert read_plan(path).moves == MOVES[:1]
+
+
+@pytest.mark.parametrize("number", [nan, inf, -inf])
+def test_a_number_that_is_none_is_not_written(tmp_path: Path, number: float) -> None:
+    broken = replace(PLAN.goals[0], after=Spread(violations=0, excess=0, low=number, high=0, mean=0, std=0))
+    with pytest.raises(ValueError, match="goal rack-awareness: a number is not finite"):
+        write_plan(tmp_path / "plan.json", replace(PLAN, goals=(broken,)))
+    assert not list(tmp_path.iterdir())
+
+
+def _changed(change: Any) -> bytes:
+    document = json.loads(plan_bytes(PLAN))
+    change(document)
+    return json.dumps(document).encode()
+
+
+def _move(**values: object) -> bytes:
+    return _changed(lambda document: document["moves"][0].update(values))
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"{", "is not JSON"),
+        (b"null", "an object is wanted"),
+        (b"[" * 50_000 + b"]" * 50_000, "is nested too deeply"),
+        (b'{"a":' * 50_000, "is nested too deeply"),
+        (b"\xff\xfe{}", "byte 0 is not UTF-8"),
+        (b"{}", "is no partition-plan: it has no format"),
+        (to_json(MOVES), "looks like a reassignment file"),
+        (_changed(lambda one: one.update(format="partition-plan/2")), "format partition-plan/2 is not known"),
+        (_changed(lambda one: one.update(format=1)), "it has format 1"),
+        (_changed(lambda one: one.pop("moves")), "moves is missing"),
+        (_changed(lambda one: one.update(movez=[])), "movez is no field of the format"),
+        (_changed(lambda one: one.update(id="../../etc")), "id: 16 hex digits are wanted"),
+        (_changed(lambda one: one.update(complete=1)), "complete: a valid boolean is wanted, found 1"),
+        (_changed(lambda one: one["goals"].append(one["goals"][0])), "goals: one stands there twice"),
+        (_changed(lambda one: one["goals"][0].update(status="fine")), "goals[0].status"),
+        (_changed(lambda one: one["brokers"].append(one["brokers"][0])), "brokers: 1 stands there twice"),
+        (_changed(lambda one: one["moves"].append(one["moves"][0])), "move of logs-0: it stands there twice"),
+        (_changed(lambda one: one["topic_ids"].pop("orders")), "move of orders-0: the topic is not in topic_ids"),
+        (_move(topic="a b"), "move of a b-0: the topic is not in topic_ids"),
+        (_move(partition=-1), "no number of a partition"),
+        (_move(partition=1.0), "moves[0].partition: a valid integer is wanted, found 1.0"),
+        (_move(after=[]), "after: ids of brokers are wanted"),
+        (_move(after=[3, 3]), "after: broker 3 stands there twice"),
+        (_move(after=[4, 2], leader_after=4), "after: the plan has no broker 4"),
+        (_move(leader_after=2), "leader_after: the first of after is to lead, found 2"),
+        (_move(leader_before=3), "leader_before: broker 3 has no replica of it"),
+        (_move(before=[3, 2], leader_before=3), "it moves nothing"),
+        (_move(size_bytes=-1), "size_bytes: 0 to"),
+        (_move(size_bytes=2**70), "size_bytes: 0 to"),
+        (plan_bytes(PLAN).replace(b"0.25", b"NaN"), "NaN is no number"),
+        (plan_bytes(PLAN).replace(b"0.25", b"1e999"), "a finite number is wanted"),
+        (plan_bytes(PLAN).replace(b'"complete"', b'"id": "0", "complete"'), "the name 'id' stands twice"),
+    ],
+)
+def test_what_is_refused(raw: bytes, words: str) -> None:
+    with pytest.raises(PlanUnusableError) as told:
+        parse_plan(raw, "plan.json")
+    assert words in str(told.value)
+    assert str(told.value).startswith("plan.json")
+    assert len(str(told.value)) < 2_000
+    assert told.value.hint
+    assert told.value.exit_code == 7
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for path in (tmp_path, tmp_path / "none", tmp_path / "empty", Path("/dev/zero")):
+        with pytest.raises(PlanUnusableError) as told:
+            read_plan(path)
+        assert told.value.hint == "Check the path."
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "plan.json").open("wb") as file:
+        file.truncate(2**31 + 1)
+    with pytest.raises(PlanUnusableError, match="has 2147483649 bytes, at most"):
+        read_plan(tmp_path / "plan.json")

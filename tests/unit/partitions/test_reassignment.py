@@ -1,0 +1,90 @@
+"""The JSON of Kafka's own tool: what is written, what is read, and what somebody else's file would change."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loaddata.partitions.loads import PartitionLoads
+from shedders.partitions.errors import PlanUnusableError
+from shedders.partitions.reassignment import (
+    looks_like_reassignment,
+    moves_of,
+    parse_reassignment,
+    read_reassignment,
+    to_json,
+)
+from tests.unit.partitions.plans import MOVES, PLAN
+from tests.unit.partitions.test_layout_file import LAYOUT, LOADS
+
+
+def test_after_and_before() -> None:
+    assert to_json(MOVES).decode() == (
+        '{"version":1,"partitions":[\n'
+        '{"topic":"logs","partition":0,"replicas":[3,2]},\n'
+        '{"topic":"logs","partition":1,"replicas":[1,2]},\n'
+        '{"topic":"orders","partition":0,"replicas":[2,3]}\n'
+        "]}\n"
+    )
+    assert [one["replicas"] for one in json.loads(to_json(MOVES, "before"))["partitions"]] == [[1, 2], [2, 1], [1, 3]]
+    assert json.loads(to_json(())) == {"version": 1, "partitions": []}
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    (tmp_path / "after.json").write_bytes(to_json(PLAN.moves))
+    assert read_reassignment(tmp_path / "after.json") == {(one.topic, one.partition): one.after for one in PLAN.moves}
+    assert looks_like_reassignment(to_json(PLAN.moves))
+
+
+def test_log_dirs_of_kafkas_tool_are_accepted() -> None:
+    raw = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,1],"log_dirs":["any","any"]}]}'
+    assert parse_reassignment(raw) == {("t", 0): (2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"{}", "version is missing"),
+        (b'{"version":2,"partitions":[]}', "version: 1 is wanted, found 2"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":0}]}', "partitions[0].replicas is missing"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[]}]}', "ids of brokers are wanted"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,1]}]}', "broker 1 stands there twice"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "a valid integer is wanted"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":-1,"replicas":[1]}]}', "t--1 can be no partition"),
+        (
+            b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]},{"topic":"t","partition":0,"replicas":[2]}]}',
+            "partitions[1]: t-0 stands there twice",
+        ),
+        (
+            b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":[]}]}',
+            "log_dirs: as many as replicas are wanted",
+        ),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":NaN,"replicas":[1]}]}', "NaN is no number"),
+    ],
+)
+def test_what_is_refused(raw: bytes, words: str) -> None:
+    with pytest.raises(PlanUnusableError) as told:
+        parse_reassignment(raw)
+    assert words in str(told.value)
+
+
+def test_what_somebody_elses_file_changes_of_a_cluster() -> None:
+    moves = moves_of({("orders", 0): (1, 2), ("logs", 1): (2, 9), ("logs", 0): (2, 1)}, LAYOUT, LOADS)
+    assert [(one.topic, one.partition, one.before, one.after) for one in moves] == [
+        ("logs", 0, (1, 2), (2, 1)),
+        ("orders", 0, (2,), (1, 2)),
+    ]
+    assert [(one.leader_before, one.leader_after, one.size_bytes) for one in moves] == [(2, 2, 5), (2, 1, 0)]
+    assert moves[1].added == (1,)
+
+
+def test_a_file_for_another_cluster() -> None:
+    wanted = {("orders", 0): (1, 4), ("orders", 1): (1,), ("gone", 0): (1,)}
+    with pytest.raises(PlanUnusableError) as told:
+        moves_of(wanted, LAYOUT, PartitionLoads(), where="r.json")
+    assert str(told.value) == (
+        "r.json has faults:\n"
+        "  gone-0: the cluster has no such partition\n"
+        "  orders-0: the cluster has no broker 4\n"
+        "  orders-1: the cluster has no such partition"
+    )

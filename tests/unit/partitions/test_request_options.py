@@ -1,0 +1,108 @@
+"""From options to a request."""
+
+from pathlib import Path
+
+import pytest
+
+from loaddata.partitions.capacity import Capacities, Capacity
+from shedders.cli.partitions_arguments import parse_amount, parse_brokers, parse_goals
+from shedders.cli.partitions_request import Asked, request_of
+from shedders.partitions.request import GoalChoice, Mode, PlanRequest
+from shedders.partitions.settings import PartitionsSettings, configured
+from statechannel.cli.failures import CommandError
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"), [("3", (3,)), ("1-6,9", (1, 2, 3, 4, 5, 6, 9)), ("9, 2,2-3", (2, 3, 9)), ("0", (0,))]
+)
+def test_ranges_of_brokers(text: str, ids: tuple[int, ...]) -> None:
+    assert parse_brokers(text, "--brokers") == ids
+
+
+@pytest.mark.parametrize("text", ["", "a", "6-1", "1,,2", "-1", "1-", "0-99999999", "2147483648", "1;2", "٣"])
+def test_what_is_no_range(text: str) -> None:
+    with pytest.raises(CommandError, match="no ids of brokers"):
+        parse_brokers(text, "--brokers")
+
+
+def test_goals_in_order_with_their_ranges() -> None:
+    assert parse_goals(["disk=10%,leaders", "bytes-in=0.2"]) == (
+        GoalChoice(name="disk", range_share=0.1),
+        GoalChoice(name="leaders"),
+        GoalChoice(name="bytes-in", range_share=0.2),
+    )
+    assert parse_goals([]) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "disk=", "disk=x", "disk=1.2.3", "disk=nan", "disk=-1", "disk=1001", "disk,disk", "Disk", "disk=1e2"]
+)
+def test_what_are_no_goals(text: str) -> None:
+    with pytest.raises(CommandError):
+        parse_goals([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("1", 1), ("500GB", 500 * 10**9), ("1.5TiB", 3 * 2**39), ("2k", 2_000), ("7 MiB", 7 * 2**20), ("12B", 12)],
+)
+def test_amounts(text: str, size_bytes: int) -> None:
+    assert parse_amount(text, "--max-bytes") == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0GB", "-1", "1e9", "nan", "9999999PB", "GB", "1XB", "1i"])
+def test_what_is_no_amount(text: str) -> None:
+    with pytest.raises(CommandError, match="no amount of data"):
+        parse_amount(text, "--max-bytes")
+
+
+def test_what_is_not_given_is_as_the_settings_have_it() -> None:
+    settings = configured({"plan": {"excluded_topics": ["tmp-.*"], "time_budget_s": 9}})
+    assert request_of(Asked(), settings) == PlanRequest(
+        excluded_topics=("tmp-.*",), time_budget_s=9, completeness_min=settings.sample.completeness_min
+    )
+    found = request_of(Asked(exclude=["a", "tmp-.*"], time_budget="1m30s", bytes_max="1GB", moves_max=3), settings)
+    assert found.excluded_topics == ("tmp-.*", "a")
+    assert (found.time_budget_s, found.bytes_max, found.moves_max) == (90, 10**9, 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode", "subjects"),
+    [
+        (Asked(), Mode.REBALANCE, ()),
+        (Asked(add_brokers="4,5"), Mode.ADD_BROKERS, (4, 5)),
+        (Asked(remove_brokers="3"), Mode.REMOVE_BROKERS, (3,)),
+        (Asked(demote="2"), Mode.DEMOTE, (2,)),
+        (Asked(fix_offline=True), Mode.FIX_OFFLINE, ()),
+        (Asked(replication_factor=3, topics=["a.*"]), Mode.REPLICATION_FACTOR, ()),
+    ],
+)
+def test_modes(asked: Asked, mode: Mode, subjects: tuple[int, ...]) -> None:
+    found = request_of(asked, PartitionsSettings())
+    assert (found.mode, found.subjects) == (mode, subjects)
+
+
+def test_two_modes_exclude_each_other() -> None:
+    with pytest.raises(CommandError, match="--add-brokers and --demote exclude each other"):
+        request_of(Asked(add_brokers="4", demote="4"), PartitionsSettings())
+
+
+def test_a_replication_factor_is_of_topics_that_are_named() -> None:
+    with pytest.raises(CommandError, match="of which topics"):
+        request_of(Asked(replication_factor=3), PartitionsSettings())
+
+
+def test_capacities(tmp_path: Path) -> None:
+    found = request_of(Asked(capacity=["disk=2TB", "bytes-in=100MB/s", "cpu=80%"]), PartitionsSettings())
+    assert found.capacities == Capacities(default=Capacity(disk_bytes=2 * 10**12, bytes_in_per_s=100 * 10**6, cpu=0.8))
+    (tmp_path / "c.toml").write_text("[default]\ndisk_bytes = 5\n")
+    found = request_of(Asked(capacities=tmp_path / "c.toml"), PartitionsSettings())
+    assert found.capacities.default.disk_bytes == 5
+    with pytest.raises(CommandError, match="exclude each other"):
+        request_of(Asked(capacities=tmp_path / "c.toml", capacity=["disk=1"]), PartitionsSettings())
+
+
+@pytest.mark.parametrize("text", ["disk", "disk=", "dsk=1", "cpu=0", "cpu=2", "cpu=nan", "disk=0", "bytes-out=x"])
+def test_what_is_no_capacity(text: str) -> None:
+    with pytest.raises(CommandError):
+        request_of(Asked(capacity=[text]), PartitionsSettings())

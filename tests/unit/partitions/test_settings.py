@@ -1,0 +1,59 @@
+"""Settings of the planner: their page, where they come from, and that brokers of the channel know them."""
+
+from pathlib import Path
+
+import pytest
+
+from shedders.cli.partitions_settings import partitions_settings
+from shedders.partitions.render_settings import render
+from shedders.partitions.settings import PartitionsSettings, no_extension
+from statechannel.settings import SettingsError, load
+
+PAGE = Path(__file__).parents[3] / "design" / "partitions-settings.md"
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    made = "python -m shedders.partitions.render_settings > design/partitions-settings.md"
+    assert PAGE.read_text() == render(), f"run: {made}"
+
+
+def test_every_setting_is_on_the_page_with_a_reason() -> None:
+    rows = [line for line in render().splitlines() if line.startswith("| `")]
+    assert len(rows) == sum(
+        len(group.model_fields) for group in (PartitionsSettings, *_groups(PartitionsSettings))
+    ) - len(_groups(PartitionsSettings))
+    assert all(len(row.split(" | ")[-1]) > 20 for row in rows)
+
+
+def _groups(model: type) -> list[type]:
+    return [one.annotation for one in model.model_fields.values() if hasattr(one.annotation, "model_fields")]
+
+
+def test_flags_and_files_set_them(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('[extensions.partitions.plan]\nexcluded_topics = ["tmp-.*"]\n')
+    settings = load(config=tmp_path / "s.toml", flags=["extensions.partitions.pace.moves_per_broker=7"])
+    found = partitions_settings(settings)
+    assert found.plan.excluded_topics == ["tmp-.*"]
+    assert found.pace.moves_per_broker == 7
+    assert found.plan.time_budget_s == PartitionsSettings().plan.time_budget_s
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("pace.moves_per_brokr=7", "there is no setting `extensions.partitions.pace.moves_per_brokr`"),
+        ("pace.moves_per_broker=0", "extensions.partitions.pace.moves_per_broker"),
+        ("plan.time_budget_s=nan", "extensions.partitions.plan.time_budget_s"),
+    ],
+)
+def test_a_wrong_one_is_named(flag: str, words: str) -> None:
+    settings = load(flags=[f"extensions.partitions.{flag}"])
+    with pytest.raises(SettingsError) as told:
+        partitions_settings(settings)
+    assert words in str(told.value)
+
+
+def test_brokers_of_the_channel_check_them_and_use_none() -> None:
+    assert no_extension(None, {"enabled": True, "pace": {"poll_s": 2}}) is None
+    with pytest.raises(SettingsError):
+        no_extension(None, {"pase": {}})
