@@ -6,6 +6,7 @@ import typer
 
 from shedders.cli.partitions_apply import apply
 from shedders.cli.partitions_cancel import cancel
+from shedders.cli.partitions_goals import app as goals
 from shedders.cli.partitions_layout import layout
 from shedders.cli.partitions_pause import pause
 from shedders.cli.partitions_plan import plan
@@ -37,3 +38,4 @@ app.command()(rollback)
 app.command("plan")(plan)
 app.command("show")(show)
 app.command("layout")(layout)
+app.add_typer(goals, name="goals")

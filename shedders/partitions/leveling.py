@@ -154,7 +154,7 @@ def _move_off(search: Search, goal: BrokerGoal, broker: int) -> bool:
         inside = np.where(goal.values[takers] + heavy[:, None] <= goal.high[takers], gain, 0)
         rows = np.nonzero(inside.any(axis=1))[0]
         if len(rows):
-            _place(search, goal, broker, part[rows], heavy[rows], inside[rows], takers, max(1, together - begin))
+            _place(search, goal, broker, part[rows], heavy[rows], inside[rows], takers, together - begin)
             return True
         if gain.any():
             row = int(gain.max(axis=1).argmax())
@@ -168,19 +168,24 @@ def _move_off(search: Search, goal: BrokerGoal, broker: int) -> bool:
 
 
 def _place(
-    search: Search, goal: BrokerGoal, broker: int, part: Any, heavy: Any, gain: Any, takers: Any, most: int
+    search: Search, goal: BrokerGoal, broker: int, part: Any, heavy: Any, gain: Any, takers: Any, together: int
 ) -> None:
-    """Move the first of these replicas to their best takers, and those after it that belong with it and still can."""
-    for row in range(min(most, len(part))):
-        if goal.values[broker] <= goal.high[broker]:
+    """Move replicas to their best takers while the broker is above its range: pieces that belong together, then what fits."""
+    made = False
+    for row, weight in enumerate(heavy.tolist()):
+        excess = int(goal.values[broker] - goal.high[broker])
+        if excess <= 0:
             return
-        relative = goal.relative()[takers]
-        open_ = goal.values[takers] + heavy[row] <= goal.high[takers]
-        now = np.where((gain[row] > 0) & open_, goal.gain(heavy[row], broker, takers), 0)
-        to = int(takers[_best(now, relative)])
-        if now.max() <= 0 or (row and not search.can_move(int(part[row]), broker, to)):
-            return
-        search.move(int(part[row]), broker, to)
+        if made and row >= together and weight > excess:
+            continue
+        values = goal.values[takers]
+        now = np.where((gain[row] > 0) & (values + weight <= goal.high[takers]), goal.gain(weight, broker, takers), 0)
+        if now.max() <= 0:
+            continue
+        to = int(takers[_best(now, goal.relative()[takers])])
+        if not made or search.can_move(int(part[row]), broker, to):
+            search.move(int(part[row]), broker, to)
+            made = True
 
 
 def _chunks(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -220,24 +225,28 @@ def _move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
 
 
 def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, sources: Any) -> None:
-    """Take pieces of these, which may all come, as long as they may and the broker is below its range."""
-    cluster = search.cluster
+    """Take of these, which may all come, while the broker is below its range: what belongs together, then what fits."""
+    cluster, values = search.cluster, goal.values
     spare = goal.spare()
     weight = goal.weight(partitions, cluster.leader[partitions] == sources)
     easy = weight <= spare[sources]
     if easy.any():
         partitions, sources, weight = partitions[easy], sources[easy], weight[easy]
-    missing = int(goal.low[broker] - goal.values[broker])
+    missing = int(goal.low[broker] - values[broker])
     order, together = preferred(partitions, weight, missing, _bytes(search, goal, partitions))
     made = False
-    for place in order[:together].tolist():
-        partition, source = int(partitions[place]), int(sources[place])
-        if made and (
-            goal.values[broker] >= goal.low[broker]
-            or goal.gain(weight[place], source, broker) <= 0
-            or not search.can_move(partition, source, broker)
-        ):
-            break
+    for number, place in enumerate(order.tolist()):
+        partition, source, heavy = int(partitions[place]), int(sources[place]), int(weight[place])
+        missing = int(goal.low[broker] - values[broker])
+        if missing <= 0:
+            return
+        if made:
+            if number >= together and heavy > missing:
+                continue
+            if goal.cells[source] and values[source] - heavy < goal.low[source]:
+                continue
+            if values[broker] + heavy > goal.high[broker] or not search.can_move(partition, source, broker):
+                continue
         search.move(partition, source, broker)
         made = True
 

@@ -90,7 +90,10 @@ class Limits:
             n x m.
         """
         cluster = self.cluster
-        found = np.repeat(self._give(partitions, sources, leads)[:, None], len(to), axis=1)
+        result = np.zeros((len(partitions), len(to)), dtype=bool)
+        rows = np.nonzero(self._give(partitions, sources, leads))[0]
+        partitions, sources, leads = partitions[rows], sources[rows], leads[rows]
+        found = np.ones((len(rows), len(to)), dtype=bool)
         for row in self.bound:
             room = np.maximum(self.high[row, to] - cluster.sums[row, to], 0)
             found &= cluster.weight(partitions, leads, row)[:, None] <= room
@@ -100,7 +103,8 @@ class Limits:
             found &= (allowed | ~leads[:, None]) if one.leaders else allowed
         for rule in self.rules:
             found &= rule.moves(partitions, sources, to)
-        return found
+        result[rows] = found
+        return result
 
     def moves_to(self, partitions: Any, sources: Any, leads: Any, to: int) -> Mask:
         """As `moves` to one broker: n. What the cheapest question refuses is not asked about further."""

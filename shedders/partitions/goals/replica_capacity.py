@@ -15,7 +15,7 @@ class ReplicaCapacity(CapacityGoal):
 
         replicas of the broker <= limit x share
 
-    Moves: the smallest replicas off a broker that has too many, then swaps do not help and are not tried.
+    Moves: the smallest replicas off a broker that has too many, to the broker with the most room.
 
     Example: limit 4 with 6, 2 and 1 replicas: two leave the first.
 

@@ -1,0 +1,28 @@
+"""design/partitions-goals.md is made from the goals' own words."""
+
+from pathlib import Path
+
+import pytest
+
+from shedders.partitions.explaining import every, explained
+from shedders.partitions.registry import DEFAULTS, OF_MODES, OWN
+from shedders.partitions.render_goals import render
+
+PAGE = Path(__file__).parents[3] / "design" / "partitions-goals.md"
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    said = "run: python -m shedders.partitions.render_goals > design/partitions-goals.md"
+    assert PAGE.read_text() == render(), said
+
+
+@pytest.mark.parametrize("name", [*OWN, *OF_MODES])
+def test_each_goal_gives_its_formula_its_moves_an_example_and_its_source(name: str) -> None:
+    text = explained(name).text
+    for part in ("Formula, for each", "Moves: ", "Example: ", "Source: "):
+        assert part in text, part
+
+
+def test_modes_go_by_goals_that_there_are() -> None:
+    assert {name for names in DEFAULTS.values() for name in names} <= set(OWN)
+    assert [one.name for one in every()][: len(OWN)] == list(OWN)
