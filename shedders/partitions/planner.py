@@ -21,6 +21,7 @@ from shedders.partitions.request import GoalChoice, Mode
 from shedders.partitions.scope import Scope
 from shedders.partitions.search import Search, Step, TimeSpentError
 from shedders.partitions.takeback import take_back
+from shedders.partitions.trading import trade
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,6 +154,7 @@ def _run(
                 if work.nothing is None:
                     made += _work(search, work, 1 << bit, clock, progress)
             search.begin("", 0, search.wishes, ())
+            made += trade(search, search.wishes)
             made += take_back(search, search.wishes, leaders_first=leaders_first)
             if not made:
                 return True

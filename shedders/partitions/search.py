@@ -242,6 +242,12 @@ class Search:
         if self.steps is not None:
             self.steps.append(Step(TAKEN_BACK if taken_back else self._goal, tuple(done)))
 
+    def leader_first(self, partition: int) -> None:
+        """Put the leader of a partition first, where it is not."""
+        done = self._leaders_first({partition})
+        if done and self.steps is not None:
+            self.steps.append(Step(TAKEN_BACK, tuple(done)))
+
     def _leaders_first(self, partitions: set[int]) -> list[Move]:
         """Who is to lead stands first in the list: the election of preferred leaders at the end makes it so."""
         done: list[Move] = []

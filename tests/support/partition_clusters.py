@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from loaddata.partitions.capacity import Capacities, Capacity
 from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.partitions.loads import PartitionLoad, PartitionLoads
+from loaddata.partitions.loads import CPU_UNITS, PartitionLoad, PartitionLoads
 
 MIB = 2**20
 RACKS = ("none", "even", "uneven", "mixed")
@@ -114,7 +114,8 @@ def big_cluster(
     wanted = [1 / (1 + rank) ** 0.7 for rank in range(topics)]
     unit = replicas / 2.8 / sum(wanted)
     made: dict[str, KafkaTopic] = {}
-    loads: dict[tuple[str, int], PartitionLoad] = {}
+    sizes: dict[tuple[str, int], int] = {}
+    units = 0.0
     left = replicas
     for rank in range(topics):
         name = f"topic-{rank:05d}"
@@ -134,12 +135,18 @@ def big_cluster(
             ids_ = tuple(places)
             partitions.append(KafkaPartition(partition=number, replicas=ids_, leader=ids_[0], isr=ids_))
             size = int(scale * (0.5 + chance.random()))
-            rate = size >> 12
-            loads[name, number] = PartitionLoad(
-                disk_bytes=size, bytes_in_per_s=rate, bytes_out_per_s=2 * rate, cpu_units=1 + rate // 300
-            )
+            sizes[name, number] = size
+            units += size * (2 + factor) / 3
         made[name] = KafkaTopic(name=name, partitions=tuple(partitions), topic_id=f"id-{rank}", min_isr=factor - 1)
     machines = tuple(KafkaBroker(id=one, host=f"b{one}", port=9092, rack=rack_of[one]) for one in ids)
+    # Data stay for about an hour; brokers have a third of their CPU in use.
+    busy = len(full) * CPU_UNITS / 3 / units
+    loads = {
+        key: PartitionLoad(
+            disk_bytes=size, bytes_in_per_s=size >> 12, bytes_out_per_s=size >> 11, cpu_units=int(size * busy)
+        )
+        for key, size in sizes.items()
+    }
     return ClusterLayout(cluster_id=f"big-{seed}", brokers=machines, topics=made), PartitionLoads(of=loads)
 
 
