@@ -97,6 +97,14 @@ def test_a_broker_that_comes_back_in_time_is_waited_for() -> None:
     assert not any(twin.configs.values())
 
 
+def test_nothing_sets_out_for_a_broker_that_is_not_there_yet() -> None:
+    twin, plan = world()
+    twin.kill_broker(3, for_s=8)  # it holds nothing, so nothing falls behind either
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind is StopKind.DONE
+    assert twin.to_dead == 0
+
+
 def test_nothing_new_sets_out_while_others_have_fallen_behind() -> None:
     twin, plan = world(speed=60, count=8)
     twin.parts["other", 0] = Part([4, 5], {4, 5}, 4)
