@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from loaddata.broker_load import BrokerLoad
+from loaddata.bulk import uncollected
 from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
 from loaddata.usage import ResourceUsage
 from shedders.booked_moves import Booked
 from shedders.budget import BudgetSettings, Rules
-from shedders.bulk import uncollected
 from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.moved import Cargo, cargo_of
 from shedders.snapshot import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 from pydantic import ValidationError
 
-from shedders.bulk import uncollected
+from loaddata.bulk import uncollected
 from shedders.snapshot import FORMAT, KIND, Snapshot
 from shedders.snapshot_faults import SnapshotError, contradictions, sentence
 from shedders.snapshot_json import load_json

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
 
+from loaddata.bulk import uncollected
 from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
 from loaddata.partitions.loads import PartitionLoad, PartitionLoads
 from loaddata.partitions.strict_json import (
@@ -145,6 +146,11 @@ def read_layout_file(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
     Raises:
         LayoutUnusableError: It cannot be read, is of another format, or contradicts itself; at most eight faults are named.
     """
+    with uncollected():
+        return _read(path)
+
+
+def _read(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
     raw = read_raw(path, LayoutUnusableError)
     names = top_level(raw, path, LayoutUnusableError, hint=_HINT)
     checked_format(names.get("format"), FORMAT, path, LayoutUnusableError, hint=_HINT)

@@ -10,7 +10,7 @@ import typer
 from shedders.amounts import count
 from shedders.cli.moments import parse_length_ms
 from shedders.cli.partitions_outcome import Replace, refuse_existing
-from shedders.cli.partitions_plan import Window
+from shedders.cli.partitions_plan import LoadsFile, Window
 from shedders.cli.partitions_settings import partitions_settings
 from shedders.cli.partitions_source import seen
 from statechannel.cli.options import Connect, OutputAs, reaching
@@ -22,6 +22,7 @@ def layout(
     connect: Connect,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to.")],
     window: Window = None,
+    loads: LoadsFile = None,
     replace_: Replace = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
@@ -29,7 +30,7 @@ def layout(
     refuse_existing(out, replace=replace_)
     settings = partitions_settings(connect.settings())
     window_s = None if window is None else parse_length_ms(window, "--window", beyond="say less.") / 1_000
-    source = seen(connect, settings, file=None, window_s=window_s)
+    source = seen(connect, settings, file=None, window_s=window_s, loads=loads)
     from loaddata.partitions.layout_file import write_layout  # noqa: PLC0415 - help needs none of it
 
     write_layout(out, source.layout, source.loads)

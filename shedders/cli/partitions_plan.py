@@ -46,6 +46,12 @@ LayoutFile = Annotated[
 Window = Annotated[
     str | None, typer.Option("--window", metavar="LENGTH", help="Samples of so long before now count, such as 6h.")
 ]
+LoadsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--loads", metavar="FILE|TABLE", help="Loads that the Spark job partition-loads has made, in place of samples."
+    ),
+]
 
 
 @reaching
@@ -111,6 +117,7 @@ def plan(
         Path | None, typer.Option("--capacities", metavar="FILE", help="Of each broker by itself, as TOML.")
     ] = None,
     layout: LayoutFile = None,
+    loads: LoadsFile = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="The plan. Default: ./partition-plan-ID.json.")
     ] = None,
@@ -146,7 +153,7 @@ def plan(
     )
     window_s = None if window is None else parse_length_ms(window, "--window", beyond="say less.") / 1_000
     need_extra("numpy")
-    source = seen(connect, settings, file=layout, window_s=window_s)
+    source = seen(connect, settings, file=layout, window_s=window_s, loads=loads)
     found = _planned(source, request)
     path = out or Path(f"partition-plan-{found.id}.json")
     _write(path, found, files, own_name=out is None)

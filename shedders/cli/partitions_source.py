@@ -32,7 +32,14 @@ class Seen:
     live: bool
 
 
-def seen(connect: Connect, settings: PartitionsSettings, *, file: Path | None, window_s: float | None = None) -> Seen:
+def seen(
+    connect: Connect,
+    settings: PartitionsSettings,
+    *,
+    file: Path | None,
+    window_s: float | None = None,
+    loads: Path | None = None,
+) -> Seen:
     """The cluster, from the file where one is given.
 
     Args:
@@ -40,11 +47,12 @@ def seen(connect: Connect, settings: PartitionsSettings, *, file: Path | None, w
         settings: Of the planner.
         file: `kafka-layout/1`.
         window_s: Samples of so long count; None: as the settings have it.
+        loads: `kafka-loads/1`, or the table of the Spark job, in place of samples, or of the loads in the file.
 
     Raises:
         StateChannelError: The file cannot be used; Kafka is away, denies or is too old; the extra is not installed.
     """
-    found = _from_file(file) if file is not None else _from_cluster(connect, settings, window_s)
+    found = _from_cluster(connect, settings, window_s, loads) if file is None else _from_file(file, settings, loads)
     for remark in found.layout.remarks:
         say(cell(f"note: {remark}"))
     if found.loads.source:
@@ -52,14 +60,17 @@ def seen(connect: Connect, settings: PartitionsSettings, *, file: Path | None, w
     return found
 
 
-def _from_file(file: Path) -> Seen:
+def _from_file(file: Path, settings: PartitionsSettings, loads: Path | None) -> Seen:
     from loaddata.partitions.layout_file import read_layout_file  # noqa: PLC0415 - help needs none of it
+    from loaddata.partitions.loads_file import read_loads_file  # noqa: PLC0415
 
-    layout, loads = read_layout_file(file)
-    return Seen(layout=layout, loads=loads, live=False)
+    layout, known = read_layout_file(file)
+    if loads is not None:
+        known = read_loads_file(loads, cluster=layout.cluster_id, completeness_min=settings.sample.completeness_min)
+    return Seen(layout=layout, loads=known, live=False)
 
 
-def _from_cluster(connect: Connect, settings: PartitionsSettings, window_s: float | None) -> Seen:
+def _from_cluster(connect: Connect, settings: PartitionsSettings, window_s: float | None, file: Path | None) -> Seen:
     need_extra("kafka")
     from loaddata.partitions.admin import open_admin  # noqa: PLC0415 - the extra's library is needed only here
     from loaddata.partitions.kafka_cluster import read_layout  # noqa: PLC0415
@@ -85,5 +96,6 @@ def _from_cluster(connect: Connect, settings: PartitionsSettings, window_s: floa
             interval_s=sample.interval_s,
             completeness_min=sample.completeness_min,
             timeout_s=timeout_s,
+            file=file,
         )
     return Seen(layout=layout, loads=loads, live=True)

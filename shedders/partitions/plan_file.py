@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
 
+from loaddata.bulk import uncollected
 from loaddata.partitions.layout_file import TOPIC_NAME
 from loaddata.partitions.strict_json import (
     NUMBER_MAX,
@@ -103,6 +104,11 @@ def read_plan(path: Path) -> Plan:
 
 def parse_plan(raw: bytes, where: str = "the plan") -> Plan:
     """Check a plan that was read already, such as from a topic; raises as `read_plan`."""
+    with uncollected():
+        return _parsed(raw, where)
+
+
+def _parsed(raw: bytes, where: str) -> Plan:
     names = top_level(raw, where, _unusable, hint=_HINT)
     if "partitions" in names and "format" not in names:
         hint = "`statechannel partitions show` takes it with --layout FILE; apply takes only plans."

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from loaddata.bulk import uncollected
 from loaddata.report_record import BrokerLoadReport, Kind
-from shedders.bulk import uncollected
 from shedders.simulate.history import Decoded, HistoryError, decoded
 from shedders.simulate.parts import MESSAGE_CPU, Traffic, busy_cpu, machine_of, namespaces_of, places
 from shedders.simulate.past_loads import Past, PastBroker

@@ -8,6 +8,8 @@ import pytest
 from click.testing import Result
 
 from loaddata.partitions.layout_file import read_layout_file, write_layout
+from loaddata.partitions.loads import PartitionLoad
+from loaddata.partitions.loads_file import lines_of
 from shedders.partitions.plan import GoalStatus, Plan
 from shedders.partitions.plan_file import read_plan
 from shedders.partitions.reassignment import read_reassignment
@@ -165,3 +167,17 @@ def test_the_estimate_goes_by_the_throttle(run: Run) -> None:
     told = json.loads(result.stdout)["estimate"]
     assert (told["throttled"], told["rate_bytes_per_s"]) == (True, 10_000_000)
     assert told["duration_s"] >= told["broker_bytes"] / 10_000_000
+
+
+def test_loads_of_the_spark_job_stand_in_place_of_those_of_the_layout(run: Run) -> None:
+    _, loads = read_layout_file(EXAMPLE)
+    even = [(place, PartitionLoad(disk_bytes=1_000)) for place in loads.of]
+    lines = lines_of(even, partitions=len(even), cluster="example", from_ms=0, to_ms=1, source="by hand")
+    Path("loads.jsonl").write_bytes(b"".join(lines))
+    plan = planned(run, "--add-brokers", "4", "--loads", "loads.jsonl")
+    assert {one.size_bytes for one in plan.moves} == {1_000}
+    other = lines_of(even, partitions=len(even), cluster="another", from_ms=0, to_ms=1, source="by hand")
+    Path("other.jsonl").write_bytes(b"".join(other))
+    result = run("partitions", "plan", "--layout", EXAMPLE, "--loads", "other.jsonl")
+    assert result.exit_code == 7
+    assert "loads of the cluster another, not of example" in result.stderr

@@ -94,6 +94,18 @@ def test_killed_anywhere_it_ends_the_same_and_moves_nothing_twice(
 
 
 @settings(max_examples=60, deadline=None)
+@given(worlds(lag=0.4))
+def test_stale_looks_neither_repeat_a_request_nor_break_a_bound(world: tuple[Twin, Plan, PaceSettings]) -> None:
+    twin, plan, pace = world
+    end, _ = run(twin, plan, pace, Ledger())
+    assert end.stop.kind is StopKind.DONE
+    reached(twin, plan)
+    bounded(twin, plan, pace)
+    assert twin.repeated == 0
+    assert twin.unthrottled == 0 or pace.throttle_bytes_per_s is None
+
+
+@settings(max_examples=60, deadline=None)
 @given(worlds(faults=0.2, lag=0.2), st.lists(st.integers(1, 60), max_size=4))
 def test_lost_answers_refusals_and_stale_looks_change_nothing(
     world: tuple[Twin, Plan, PaceSettings], gaps: list[int]
@@ -131,5 +143,5 @@ def test_brokers_that_die_end_it_with_a_reason_and_it_goes_on_when_they_are_back
             twin.wait(5.0)
     assert ends[-1].kind is StopKind.DONE, ends
     reached(twin, plan, leaders=False)  # one may die in the moment in which all is done
-    assert twin.under_min == 0
+    assert twin.under_min == twin.to_dead == 0
     assert {key: value for key, value in twin.configs.items() if value} == BEFORE

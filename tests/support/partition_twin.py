@@ -24,6 +24,8 @@ from shedders.partitions.settings import PaceSettings
 from statechannel.errors import StateChannelError
 
 CLUSTER = "twin"
+STALE_MAX = 3
+"""Looks in a row that may be stale."""
 
 
 class KilledError(BaseException):
@@ -72,6 +74,9 @@ class Twin:
     unthrottled: int = 0
     under_min: int = 0
     back: dict[int, float] = field(default_factory=dict)
+    repeated: int = 0
+    to_dead: int = 0
+    _stale: int = 0
     _old: dict[str, KafkaTopic] | None = None
 
     # --- the port ---------------------------------------------------------------------------------------------------
@@ -80,8 +85,11 @@ class Twin:
         if self.rng.random() < self.faults / 4:
             raise CallFailedError("no answer")
         topics = self.topics()
-        if self._old is not None and self.rng.random() < self.lag:
+        if self._old is not None and self._stale < STALE_MAX and self.rng.random() < self.lag:
             topics = self._old
+            self._stale += 1
+        else:
+            self._stale = 0
         self._old = topics
         urps = frozenset(key for key, part in self.parts.items() if len(part.isr) < len(part.replicas))
         copied = {(*key, b): part.has_bytes.get(b, 0) for key, part in self.parts.items() for b in part.adding}
@@ -136,7 +144,11 @@ class Twin:
         for key, target in targets.items():
             part = self.parts[key]
             new = [one for one in target if one not in part.replicas]
+            wanted = [one for one in part.replicas if one not in part.removing]
+            self.repeated += set(wanted) == set(target) and (part.moving or bool(set(part.replicas) ^ set(target)))
+            self.repeated += not part.moving and tuple(part.replicas) == target
             if any(one not in self.alive for one in new):
+                self.to_dead += 1
                 refused[key] = "a broker is away"
                 continue
             left = (part.isr & set(target)) | set(new)

@@ -11,7 +11,7 @@ from shedders.partitions.errors import ExecutionRefusedError
 from shedders.partitions.execution.checks import findings, refuse
 from shedders.partitions.execution.journal import StateFolderError
 from shedders.partitions.execution.reverse import reverse
-from shedders.partitions.execution.seen import Asked, StopKind, Wish
+from shedders.partitions.execution.seen import Answer, Asked, Outcome, StopKind, Wish
 from shedders.partitions.plan import Plan
 from shedders.partitions.settings import PaceSettings
 from tests.support.partition_twin import CLUSTER, At, Ledger, Part, Twin, made, move, run
@@ -95,6 +95,52 @@ def test_a_broker_that_comes_back_in_time_is_waited_for() -> None:
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.DONE
     assert not any(twin.configs.values())
+
+
+def test_nothing_sets_out_for_a_broker_that_is_not_there_yet() -> None:
+    twin, plan = world()
+    twin.kill_broker(3, for_s=8)  # it holds nothing, so nothing falls behind either
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind is StopKind.DONE
+    assert twin.to_dead == 0
+
+
+def test_nothing_new_sets_out_while_others_have_fallen_behind() -> None:
+    twin, plan = world(speed=60, count=8)
+    twin.parts["other", 0] = Part([4, 5], {4, 5}, 4)
+    out: list[int] = []
+
+    def note() -> None:
+        out.append(sum(twin.set_out.values()))
+
+    ledger = At({4: lambda: twin.kill_broker(5, for_s=12), 7: note, 14: note})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE
+    assert out[0] == out[1] < len(plan.moves)
+    assert sum(twin.set_out.values()) == len(plan.moves)
+
+
+def test_nothing_sets_out_as_long_as_its_throttle_is_refused() -> None:
+    twin, plan = world(speed=60)
+    set_configs, tries = twin.set_configs, []
+
+    def refusing(changes: Any) -> Any:
+        tries.append(changes)
+        if len(tries) > 2:
+            return set_configs(changes)
+        assert not twin.set_out
+        return Answer(outcome=Outcome.ACCEPTED, refused=dict.fromkeys(changes, "TIMED_OUT"))
+
+    twin.set_configs = refusing  # type: ignore[method-assign]
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind is StopKind.DONE
+    assert twin.unthrottled == 0
+    tries.clear()
+    twin, plan = world(speed=60)
+    twin.set_configs = lambda _: Answer(outcome=Outcome.ACCEPTED, refused={("broker", "3"): "NOT_ALLOWED"})  # type: ignore[method-assign]
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert (end.stop.kind, end.stop.reason) == (StopKind.FAILED, "the throttle cannot be set: NOT_ALLOWED")
+    assert not twin.set_out
 
 
 def test_a_topic_that_grows_is_remarked() -> None:

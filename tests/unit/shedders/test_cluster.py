@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from shedders.bulk import uncollected
+from loaddata.bulk import uncollected
 from shedders.cluster import Broker, Bundle, Cluster
 
 MADE = Cluster(
