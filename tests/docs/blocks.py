@@ -287,4 +287,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scenario-fields": scenario_blocks.fields,
     "scenarios": scenario_blocks.shipped,
     "scenarios-held-out": scenario_blocks.held_out,
+    "partitions-check": partition_blocks.check,
+    "partitions-generate": partition_blocks.generate,
 }
