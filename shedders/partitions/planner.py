@@ -76,7 +76,7 @@ def plan_partitions(
         layout, loads, completeness_min=request.completeness_min, room=request.replication_factor or 1
     )
     stay, remarks = frozen(cluster, request)
-    search = Search(cluster, Scope(cluster, layout, request, stay), request, now_s=now_s, steps=steps)
+    search = Search(cluster, Scope(cluster, layout, request, stay), request, now_s=now_s, began_s=began_s, steps=steps)
     works = _prepare(search, request)
     before = figures(cluster)
     complete = _run(search, works, clock, progress)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from shedders.partitions.request import PlanRequest
     from shedders.partitions.scope import Scope
 
-LOOKS_BETWEEN_CLOCKS: Final = 32
 TAKEN_BACK: Final = "take-back"
 
 
@@ -63,6 +62,7 @@ class Search:
         request: PlanRequest,
         *,
         now_s: Callable[[], float] | None = None,
+        began_s: float = 0.0,
         steps: list[Step] | None = None,
     ) -> None:
         self.cluster = cluster
@@ -78,9 +78,8 @@ class Search:
         self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None
         self._goal, self._bit = "", 0
-        self._looks = 0
         self._now_s = now_s
-        self._end_s = now_s() + request.time_budget_s if now_s and request.time_budget_s is not None else None
+        self._end_s = None if request.time_budget_s is None else began_s + request.time_budget_s
         self._moves_left, self._bytes_left = request.moves_max, request.bytes_max
 
     def begin(self, goal: str, bit: int, limits: Limits, earlier: tuple[Goal, ...]) -> None:
@@ -94,10 +93,8 @@ class Search:
         Raises:
             TimeSpentError: The time budget is spent.
         """
-        self._looks += 1
-        if self._end_s is not None and self._looks % LOOKS_BETWEEN_CLOCKS == 0 and self._now_s is not None:
-            if self._now_s() >= self._end_s:
-                raise TimeSpentError
+        if self._end_s is not None and self._now_s is not None and self._now_s() >= self._end_s:
+            raise TimeSpentError
 
     # --- what may be done -------------------------------------------------------------------
 
