@@ -22,6 +22,7 @@ from typing import Any
 
 from tests.support.partition_cases import RATIO_MAX, Checked, check, requests
 from tests.support.partition_clusters import random_cluster
+from tests.support.partition_figures import keep
 
 SHOWN_MAX = 20
 
@@ -90,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first cluster; the others follow it")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--output", type=Path, help="the figures as JSON")
+    parser.add_argument("--keep", action="store_true", help="put the figures where the documentation has them from")
     parser.add_argument("--verbose", action="store_true", help="each finding, not only the first ones")
     given = parser.parse_args(argv)
     began_s = time.monotonic()
@@ -112,6 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(
         f"{len(found)} plans of {given.clusters} clusters, {len(wrong)} with findings, {time.monotonic() - began_s:,.0f} s"
     )
+    if given.keep:
+        keep("check", figures)
     if given.output:
         given.output.parent.mkdir(parents=True, exist_ok=True)
         body = figures | {"findings": [asdict(one) for one in wrong]}

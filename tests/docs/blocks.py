@@ -20,7 +20,7 @@ from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.sim.planted import PLANTED
 from tests.bench import kept
-from tests.docs import bounds_table, metric_names_block, scenario_blocks
+from tests.docs import bounds_table, metric_names_block, partition_blocks, scenario_blocks
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
@@ -287,4 +287,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scenario-fields": scenario_blocks.fields,
     "scenarios": scenario_blocks.shipped,
     "scenarios-held-out": scenario_blocks.held_out,
+    "partitions-check": partition_blocks.check,
+    "partitions-generate": partition_blocks.generate,
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.partition_figures import kept
 
-SHOWN = ("replicas", "leaders", "disk", "bytes-in", "bytes-out")
+SHOWN = ("replicas", "leaders", "disk", "bytes-in")
 _MODES = {"rebalance": "rebalance", "add-brokers": "new brokers", "remove-brokers": "brokers that go"}
 
 

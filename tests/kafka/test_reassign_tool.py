@@ -10,12 +10,28 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.kafka_tools import as_json, from_json, reassign
+from loaddata.partitions.layout import ClusterLayout, KafkaBroker
+from shedders.partitions.plan import PartitionMove
+from shedders.partitions.reassignment import to_json
+from tests.support.kafka_tools import from_json, generator, reassign
 from tests.support.three_nodes import three_nodes, until
 
 TOPIC = "orders"
 BEFORE = {(TOPIC, 0): (1, 2), (TOPIC, 1): (2, 1), (TOPIC, 2): (1, 2), (TOPIC, 3): (2, 1)}
 AFTER = {(TOPIC, 0): (3, 2), (TOPIC, 2): (1, 3)}
+MOVES = tuple(
+    PartitionMove(
+        topic=topic,
+        partition=number,
+        before=BEFORE[topic, number],
+        after=after,
+        leader_before=BEFORE[topic, number][0],
+        leader_after=after[0],
+        size_bytes=None,
+        goals=("disk",),
+    )
+    for (topic, number), after in AFTER.items()
+)
 RECORDS = 400
 
 
@@ -43,7 +59,7 @@ def replicas_of(admin: AdminClient) -> dict[tuple[str, int], tuple[int, ...]]:
 def test_the_tool_takes_carries_out_and_verifies_the_json(bootstrap: str, tmp_path: Path):
     admin = AdminClient({"bootstrap.servers": bootstrap})
     file = tmp_path / "plan.json"
-    file.write_text(as_json(AFTER))
+    file.write_bytes(to_json(MOVES))
     place = ("--bootstrap-server", bootstrap, "--reassignment-json-file", str(file))
     before = reassign(*place, "--verify")
     assert (
@@ -52,10 +68,10 @@ def test_the_tool_takes_carries_out_and_verifies_the_json(bootstrap: str, tmp_pa
     executed = reassign(*place, "--execute")
     assert executed.returncode == 0, executed.stdout + executed.stderr
     assert "Successfully started partition reassignments for orders-0,orders-2" in executed.stdout
-    # What it prints for a rollback is what our own file of what was would say.
+    # What it prints for a rollback is what our own file for it says.
     current = re.search(r"Current partition replica assignment\s+(\{.*\})", executed.stdout)
     assert current is not None
-    assert from_json(current[1]) == {key: BEFORE[key] for key in AFTER}
+    assert from_json(current[1]) == from_json(to_json(MOVES, "before").decode())
     until(lambda: replicas_of(admin) == BEFORE | AFTER)
     verified = reassign(*place, "--verify")
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -79,3 +95,17 @@ def test_what_the_tool_generates_on_a_live_cluster_is_what_its_code_generates_he
     assert all(len(set(replicas)) == 2 and set(replicas) <= {1, 2, 3} for replicas in found.values())
     first = [replicas[0] for _, replicas in sorted(found.items())]
     assert len(set(first[:3])) == 3  # a striped placement: no broker leads twice before each has led once
+
+
+def test_the_tools_code_reads_our_json_and_places_topics_by_rack():
+    racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+    layout = ClusterLayout(cluster_id="c", brokers=tuple(KafkaBroker(id=one, rack=rack) for one, rack in racks.items()))
+    with generator() as tool:
+        assert tool.read(to_json(MOVES).decode()) == len(MOVES)
+        with pytest.raises(Exception, match="Partition reassignment contains duplicate topic partitions"):
+            tool.read(to_json((MOVES[0], MOVES[0])).decode())
+        placed = tool.generate(BEFORE, layout, list(racks), seed=7)
+        assert tool.generate(BEFORE, layout, list(racks), seed=7) == placed
+        assert tool.generate(BEFORE, layout, list(racks), seed=8) != placed
+    assert placed.keys() == BEFORE.keys()
+    assert all(racks[first] != racks[second] for first, second in placed.values())

@@ -98,7 +98,8 @@ class Generator:
             assignment: Partitions as they are; the tool takes whole topics, and the replication factor of partition 0.
             layout: For the brokers' racks; where some have none, racks are left out, as with `--disable-rack-aware`.
         """
-        self._random.setSeed(seed)
+        # Java's generator begins alike for seeds that are close.
+        self._random.setSeed(seed * 2_654_435_761)
         racks = {one.id: one.rack for one in layout.brokers if one.id in brokers}
         aware = all(racks.values())
         usable = self._jvm.java.util.ArrayList()

@@ -6,7 +6,8 @@
 where the plan fills a new broker up to (or towards) the low end of its range, so much has to be copied to it; where it takes
 from an old broker what is beyond the high end, so much has to leave that; where it spreads a partition over more racks, so
 many replicas of it are copied. For each goal the cheapest copies that do so are taken, cut in pieces where that is cheaper
-(best value a byte first), and the bound is the largest one of all goals. What is beyond a range's end counts for nothing: a
+(best value a byte first), and the bound is the largest one of all goals; of bytes, the limit of disks, their range and spreading
+over racks are taken together. What is beyond a range's end counts for nothing: a
 plan that fills a new broker further than its low end has no higher bound for it. Sizes are indivisible: where a new broker can
 be filled by at most EXACT_MAX replicas the smallest sum that is enough is used. It is a lower bound, not the optimum: goals
 that need different replicas each need more together than the largest of them alone.
@@ -23,7 +24,7 @@ from loaddata.partitions.loads import PartitionLoads
 from shedders.partitions.request import PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_measures import rack_excess
-from tests.twin.partition_state import State, free, state_of, to_empty
+from tests.twin.partition_state import Key, State, free, state_of, to_empty
 
 EXACT_MAX = 16
 
@@ -91,24 +92,35 @@ def bytes_for_new(
     found = {
         goal: _for_goal(goal, share, layout, loads, request, after)
         for goal, share in shares.items()
-        if goal in _WITH_RANGE
+        if goal in _WITH_RANGE and goal not in _OF_BYTES
     }
+    spread = _spread_out(layout, request, after) if "rack-awareness" in shares else {}
     if "rack-awareness" in shares:
-        found["rack-awareness"] = sum(
-            _size(loads, key, request)
-            * max(0, rack_excess(was, layout, request) - rack_excess(after[key][0], layout, request))
-            for key, (was, _) in state_of(layout).items()
-            if after[key][0] != was
-        )
+        found["rack-awareness"] = sum(_size(loads, key, request) * count for key, count in spread.items())
+    of_bytes = [_came_and_gone(one, shares[one], layout, loads, request, after) for one in _OF_BYTES if one in shares]
+    if of_bytes:
+        found["disk"] = _bytes(of_bytes, spread, layout, loads, request)
     return found
 
 
 _WITH_RANGE = (*measures.BY_TOPIC, *measures.BY_BROKER, *measures.CAPACITIES)
+_OF_BYTES = ("disk", "disk-capacity")
+_CameAndGone = tuple[dict[str, list[int]], dict[str, dict[int, int]]]
 
 
-def _for_goal(
+def _spread_out(layout: ClusterLayout, request: PlanRequest, after: State) -> dict[Key, int]:
+    """Of partitions that the plan spreads over more racks, how many replicas had to move for it."""
+    found = {}
+    for key, (was, _) in state_of(layout).items():
+        if after[key][0] != was:
+            found[key] = max(0, rack_excess(was, layout, request) - rack_excess(after[key][0], layout, request))
+    return found
+
+
+def _came_and_gone(
     goal: str, share: float, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, after: State
-) -> int:
+) -> _CameAndGone:
+    """By topic (or of all): what new brokers had to get, and what each old one had to lose."""
     new = set(request.subjects)
     before = measures.cells(goal, state_of(layout), layout, loads, request)
     reached = measures.cells(goal, after, layout, loads, request)
@@ -118,34 +130,48 @@ def _for_goal(
     for (name, broker), value in before.items():
         low, high = within[name, broker]
         if broker in new:
-            came.setdefault(name, []).append(min(low, reached[name, broker]) - value)
+            came.setdefault(name, []).append(max(0, min(low, reached[name, broker]) - value))
         else:
-            gone.setdefault(name, {})[broker] = value - max(high, reached[name, broker])
-    return sum(_for_group(goal, name, came.get(name, []), gone.get(name, {}), layout, loads, request) for name in came)
+            gone.setdefault(name, {})[broker] = max(0, value - max(high, reached[name, broker]))
+    return came, gone
 
 
-def _for_group(
-    goal: str,
-    topic: str,
-    came: Sequence[int],
-    gone: Mapping[int, int],
+def _for_goal(
+    goal: str, share: float, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, after: State
+) -> int:
+    came, gone = _came_and_gone(goal, share, layout, loads, request, after)
+    total = 0
+    for name in came:
+        items, on = _items(goal, name, layout, loads, request)
+        filled = least_cost(items, sum(came[name]))
+        # Leaderships an old broker may as well hand to another old one.
+        handed = goal in measures.LED or goal in {"cpu", "cpu-capacity", "network-out-capacity"}
+        lost = 0 if handed else sum(least_cost(on.get(one, ()), need) for one, need in gone.get(name, {}).items())
+        total += max(filled, lost)
+    return total
+
+
+def _bytes(
+    of_bytes: Sequence[_CameAndGone],
+    spread: Mapping[Key, int],
     layout: ClusterLayout,
     loads: PartitionLoads,
     request: PlanRequest,
 ) -> int:
-    """Of one topic, or of all: what new brokers had to get, what old ones had to lose."""
-    items, on = _items(goal, topic, layout, loads, request)
-    filled = least_cost(items, sum(max(0, need) for need in came))
-    if goal == "disk":
-        sizes = {broker: [item.cost for item in mine] for broker, mine in on.items()}
-        groups = [(sizes.get(broker, []), need) for broker, need in gone.items()]
-        each = [([size for mine in sizes.values() for size in mine], 0)]
-        filled = max(
-            smallest_sum(groups, sum(max(0, need) for need in came)), sum(smallest_sum(each, need) for need in came)
-        )
-    if goal in measures.LED or goal in {"cpu", "cpu-capacity", "network-out-capacity"}:
-        return filled  # an old broker may as well hand leaderships to another old one
-    return max(filled, sum(least_cost(on.get(broker, ()), need) for broker, need in gone.items()))
+    """What disks had to get and lose, by all goals of bytes, and beside it partitions that are spread and on no such disk."""
+    came = [max(needs) for needs in zip(*(one[0].get("", []) for one in of_bytes), strict=True)]
+    gone = {one: max(each[1][""][one] for each in of_bytes) for one in of_bytes[0][1].get("", {})}
+    _, on = _items("disk", "", layout, loads, request)
+    sizes = {broker: [item.cost for item in mine] for broker, mine in on.items()}
+    every = [size for mine in sizes.values() for size in mine]
+    losing = {broker for broker, need in gone.items() if need > 0}
+    state = state_of(layout)
+    apart = sum(_size(loads, key, request) * count for key, count in spread.items() if not losing & set(state[key][0]))
+    return max(
+        smallest_sum([(sizes.get(broker, []), need) for broker, need in gone.items()], sum(came)),
+        sum(smallest_sum([(every, 0)], need) for need in came),
+        sum(smallest_sum([(sizes.get(broker, []), 0)], need) for broker, need in gone.items()) + apart,
+    )
 
 
 def _items(

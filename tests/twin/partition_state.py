@@ -29,7 +29,7 @@ def state_after(layout: ClusterLayout, plan: Plan) -> State:
 
 
 def layout_after(layout: ClusterLayout, plan: Plan) -> ClusterLayout:
-    """The cluster as it is read when the plan has been carried out: in sync where it moved, nobody named who is gone."""
+    """The cluster as it is read when the plan has been carried out: what came is in sync, nobody is named who is gone."""
     moved = {(move.topic, move.partition): move for move in plan.moves}
     alive = {one.id for one in layout.brokers if one.alive}
     topics = {}
@@ -40,13 +40,15 @@ def layout_after(layout: ClusterLayout, plan: Plan) -> ClusterLayout:
             if move is None:
                 partitions.append(old)
                 continue
+            # Who was behind stays so: whether it catches up is not the plan's doing.
+            behind = set(old.replicas) - set(old.isr)
             stale = tuple(one for one in old.offline if one in move.after)
             partitions.append(
                 replace(
                     old,
                     replicas=move.after,
                     leader=move.leader_after,
-                    isr=tuple(one for one in move.after if one not in stale),
+                    isr=tuple(one for one in move.after if one not in behind),
                     offline=stale,
                 )
             )

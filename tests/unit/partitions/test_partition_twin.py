@@ -240,6 +240,16 @@ def test_spreading_over_racks_copies_what_it_spreads():
     assert found == {"rack-awareness": 100}
 
 
+def test_spreading_and_losing_are_apart_where_they_are_of_different_brokers():
+    layout = small((1, 2), (4, 5), (4,), (4,), brokers=5, racks="aabcd")
+    loads = sizes(10, 40, 100, 60)
+    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,))
+    after = moved(layout, p0=(1, 3), p2=(3,))
+    # 260 in all, 52 each, 46 to 58 in range; broker 4 has 200 and goes to 100: what it loses is at least 100, the 10 apart.
+    found = bytes_for_new(layout, loads, request, after, {"rack-awareness": 0.0, "disk": 0.1})
+    assert found == {"rack-awareness": 10, "disk": 110}
+
+
 # --- clusters ---------------------------------------------------------------------------------------------------------
 
 
