@@ -109,7 +109,9 @@ def run(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Run one contender on one scenario, and show how well it went."""
-    if (scenario is None) is (trace is None):
+    if scenario is not None and trace is not None:
+        raise CommandError("a scenario and --trace exclude each other", hint="Give one of them.", code=ExitCode.USAGE)
+    if scenario is None and trace is None:
         raise CommandError(
             "either a scenario or --trace is wanted",
             hint="`statechannel simulate list` shows the scenarios.",

@@ -91,13 +91,22 @@ def compare(
     ] = None,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace.")] = None,
     hours: Annotated[
-        float, typer.Option("--hours", min=0.05, max=168, help="How long the load of a snapshot goes on.")
-    ] = 2.0,
+        float | None,
+        typer.Option(
+            "--hours", min=0.05, max=168, help="How long the load of a snapshot goes on; 2 where none is told."
+        ),
+    ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Compare contenders on the same traces; with a snapshot, history or trace, say which strategy and settings suit it."""
     own = Own(snapshot, history, trace)
     _refuse_both(own, scenarios or [], held_out=held_out)
+    if hours is not None and snapshot is None:
+        raise CommandError(
+            "--hours is for --snapshot only",
+            hint="A scenario says itself how long it is; a history or a trace is as long as it is.",
+            code=ExitCode.USAGE,
+        )
     chosen_seeds = parse_seeds(seeds)
     need_extra()
     asked = Asked(
@@ -114,7 +123,7 @@ def compare(
         contest(asked, _sources(scenarios or [], held_out=held_out))
         return
     with scratch_folder(asked.out) as folder:
-        source, extra = own_source(own, folder, connect, hours=hours)
+        source, extra = own_source(own, folder, connect, hours=hours or 2.0)
         contest(asked, [source], extra)
 
 

@@ -19,7 +19,16 @@ from shedders.cli.moments import parse_length_ms
 from shedders.cli.results import write_file
 from shedders.cli.simulate_compare import Asked, contest, scratch_folder
 from shedders.cli.simulate_own import Own, own_source
-from shedders.cli.simulating import Contenders, Jobs, OutFolder, Seeds, made_folder, need_extra, parse_seeds
+from shedders.cli.simulating import (
+    Contenders,
+    Jobs,
+    OutFolder,
+    Seeds,
+    check_contenders,
+    made_folder,
+    need_extra,
+    parse_seeds,
+)
 from statechannel.audit.new_file import check_writable
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
@@ -47,6 +56,7 @@ def replay_live(
     history: Annotated[
         Path, typer.Option("--history", metavar="FILE", help="Where the reports go, a line each.")
     ] = Path("load-history.jsonl"),
+    replace: Annotated[bool, typer.Option("--replace", help="Write over a recording that is there.")] = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Run the contest on them, and say which strategy suits.")
     ] = False,
@@ -65,7 +75,14 @@ def replay_live(
     chosen_seeds = parse_seeds(seeds)
     if compare:
         need_extra()
+        check_contenders(contenders or ())
     check_writable(history)
+    if history.exists() and not replace:
+        raise CommandError(
+            f"{history} is there already",
+            hint="Name another file by --history, or write over it by --replace.",
+            code=ExitCode.USAGE,
+        )
     folder = None if out is None else made_folder(out)
     recording = record(connect(), length_s)
     write_file(history, recording.content())

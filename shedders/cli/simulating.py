@@ -23,7 +23,7 @@ NEEDED: Final = ("numpy", "matplotlib")
 SEEDS_MAX: Final = 1_000
 SEED_MAX: Final = 2**31
 FORMS: Final = ("svg", "png")
-_NEXT = re.compile(r",(?=(?:ours|default|all)(?:[,;\s]|$)|[a-z]+/)")
+_NEXT = re.compile(r",(?=[a-z][a-z-]*(?:[,;\s]|$)|[a-z]+/)")
 _SPAN = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 
 Contenders = Annotated[
@@ -70,8 +70,9 @@ def parse_seeds(text: str) -> list[int]:
         told = _SPAN.fullmatch(part.strip())
         first, last = (-1, -1) if told is None else (int(told[1]), int(told[2] or told[1]))
         if not 0 <= first <= last <= SEED_MAX or last - first >= SEEDS_MAX - len(found):
+            many = 0 <= first <= last <= SEED_MAX
             raise CommandError(
-                f"--seeds {text}: no seeds",
+                f"--seeds {text}: {'too many' if many else 'no'} seeds",
                 hint=f"Say 1-5 or 1,2,7: at most {SEEDS_MAX} whole numbers of 0 to {SEED_MAX}.",
                 code=ExitCode.USAGE,
             )
@@ -81,7 +82,18 @@ def parse_seeds(text: str) -> list[int]:
 
 def contender_names(given: Sequence[str]) -> str:
     """Names with blanks between them; what follows a comma is a name of its own, unless it is a setting of the one before."""
-    return _NEXT.sub(" ", " ".join(given)) or "default"
+    return _NEXT.sub(" ", " ".join(given)) if given else "default"
+
+
+def check_contenders(given: Sequence[str]) -> None:
+    """Refuse names that mean nothing before anything takes long.
+
+    Raises:
+        StateChannelError: A contender is none.
+    """
+    from shedders.simulate.contenders import contenders  # noqa: PLC0415 - numpy is needed only here
+
+    contenders(contender_names(given))
 
 
 def made_folder(path: Path) -> Path:

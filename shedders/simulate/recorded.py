@@ -25,6 +25,7 @@ from shedders.simulate.scenario import SLOWEST, STEPS_MAX, TOPICS_MAX
 from shedders.simulate.trace import Costs, Demand, Event, Happening, Machine, Namespace, Trace, Units
 from shedders.simulate.workload import scaled
 from shedders.snapshot_faults import FaultyFileError, sentence
+from statechannel.audit.new_file import new_file
 from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, is_namespace
 from statechannel.core.codec import is_broker_id
 
@@ -102,7 +103,8 @@ def save(trace: Trace, path: Path) -> None:
     """Write a trace; the file is the same whenever the trace is.
 
     Raises:
-        TraceFileError: It is too large, or the file cannot be written.
+        TraceFileError: It is too large, or cannot be put into a file.
+        StateChannelError: The file cannot be written, or is a device or a pipe.
     """
     proportional = isinstance(trace, Proportional)
     units = len(trace.units.position)
@@ -131,15 +133,12 @@ def save(trace: Trace, path: Path) -> None:
         proportional=proportional,
         remarks=list(getattr(trace, "remarks", ())),
     )
-    part = path.with_name(f"{path.name}.part")
     try:
-        with zipfile.ZipFile(part, "w") as file:
+        with new_file(path) as whole, zipfile.ZipFile(whole, "w") as file:
             _write(file, HEADER, orjson.dumps(header.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
             for name, array in _arrays(trace):
                 _write(file, name, _packed(array))
-        part.replace(path)
     except (OSError, ValueError) as error:
-        part.unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or error
         raise TraceFileError(str(path), [f"it cannot be written: {why}"], hint="Check the path.") from error
 

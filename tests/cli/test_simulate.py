@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_a_saved_trace_is_run_as_its_scenario(run: Run) -> None:
 
 def test_bad_words_for_run_are_told(run: Run) -> None:
     refused(run("simulate", "run"), ExitCode.USAGE, "either a scenario or --trace")
-    refused(run("simulate", "run", "calm", "--trace", "t"), ExitCode.USAGE, "either a scenario or --trace")
+    refused(run("simulate", "run", "calm", "--trace", "t"), ExitCode.USAGE, "exclude each other")
     refused(run("simulate", "run", "clam"), ExitCode.BAD_EXPORT, "did you mean calm?")
     refused(run("simulate", "run", "none.toml"), ExitCode.BAD_EXPORT, "none.toml", "No such file")
     refused(run("simulate", "run", "--trace", "tiny.toml"), ExitCode.BAD_EXPORT, "tiny.toml")
@@ -190,7 +191,26 @@ def test_bad_words_for_compare_are_told(run: Run) -> None:
     refused(run("simulate", "compare", "--trace", "t.npz"), ExitCode.BAD_EXPORT, "t.npz")
     refused(run("simulate", "compare", "--history", "h.jsonl"), ExitCode.BAD_EXPORT, "h.jsonl")
     refused(run("simulate", "compare", "tiny.toml", "--contenders", "nobody"), ExitCode.BAD_SETTINGS, "nobody")
+    refused(run("simulate", "compare", "tiny.toml", "--contenders", "ours,foo"), ExitCode.BAD_SETTINGS, "foo")
+    refused(run("simulate", "compare", "tiny.toml", "--contenders", ""), ExitCode.BAD_SETTINGS, "no name")
+    refused(run("simulate", "compare", "tiny.toml", "--hours", "1"), ExitCode.USAGE, "--hours is for --snapshot")
+    refused(run("simulate", "compare", "tiny.toml", "--seeds", "1-100000"), ExitCode.USAGE, "too many seeds")
     refused(run("simulate", "compare", "tiny.toml", "no-such"), ExitCode.BAD_EXPORT, "no-such")
+
+
+def test_a_trace_is_saved_into_files_only(run: Run) -> None:
+    """What is no file stays what it is; a link stays, too."""
+    Path("to").symlink_to("target.npz")
+    assert run("simulate", "run", "tiny.toml", "--save-trace", "to").exit_code == ExitCode.OK
+    assert Path("to").is_symlink()
+    assert Path("target.npz").stat().st_size > 0
+    os.mkfifo("pipe")
+    result = run("simulate", "run", "tiny.toml", "--save-trace", "pipe")
+    assert result.exit_code != ExitCode.OK
+    assert "not a file" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert Path("pipe").is_fifo()
+    refused(run("simulate", "run", "tiny.toml", "--trace", "t.npz"), ExitCode.USAGE, "exclude each other")
 
 
 def test_seeds_as_people_write_them() -> None:

@@ -167,6 +167,14 @@ def test_bad_words_are_told_before_anything_is_recorded(run: Run) -> None:
         assert "Traceback" not in result.stderr
     Path("folder").mkdir()
     assert run("simulate", "replay-live", "--history", "folder").exit_code == ExitCode.BAD_EXPORT
+    unknown = run("simulate", "replay-live", "--compare", "--contenders", "ours,nobody")
+    assert unknown.exit_code == ExitCode.BAD_SETTINGS
+    assert "nobody" in unknown.stderr
+    Path("mine.jsonl").write_text("kept")
+    there = run("simulate", "replay-live", "--history", "mine.jsonl")
+    assert there.exit_code == ExitCode.USAGE
+    assert "mine.jsonl is there already" in there.stderr
+    assert Path("mine.jsonl").read_text() == "kept"
 
 
 # --- what is taken in -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ python -m tests.docs.contest FOLDER
 """
 
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -46,20 +45,25 @@ def keep(folder: Path) -> None:
     comparison = Comparison.model_validate(
         {name: one for name, one in found.items() if name in Comparison.model_fields}
     )
-    text = PAGE.read_text()
-    PAGE.write_text(_BLOCK.sub(lambda place: place[1] + block(comparison) + place[2], text))
-    kept = DESIGN / "contest"
-    shutil.copy(folder / "churn.svg", kept / "churn.svg")
+    text = _BLOCK.sub(lambda place: place[1] + block(comparison) + place[2], PAGE.read_text())
+    pictures = {"churn": (folder / "churn.svg").read_bytes()}
     for name, others in PICTURES.items():
         outcomes = [_outcome(folder, name, one) for one in (comparison.against, *others)]
-        (kept / f"{name}.svg").write_bytes(scenario_picture(outcomes, title=name).of("svg"))
+        pictures[name] = scenario_picture(outcomes, title=name).of("svg")
+    # All is there: nothing is written of a folder that lacks something.
+    PAGE.write_text(text)
+    for name, content in pictures.items():
+        (DESIGN / "contest" / f"{name}.svg").write_bytes(content)
 
 
 def _outcome(folder: Path, scenario: str, contender: str) -> Outcome:
     runs = (
         orjson.loads(path.read_bytes())["outcome"] for path in sorted((folder / "runs" / scenario / "1").glob("*.json"))
     )
-    return Outcome.model_validate(next(one for one in runs if one["contender"] == contender))
+    found = next((one for one in runs if one["contender"] == contender), None)
+    if found is None:
+        sys.exit(f"{folder} has no run of {contender} on {scenario} with seed 1: run the contest as the page says")
+    return Outcome.model_validate(found)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from shedders.simulate.recorded import HEADER, Recorded, TraceFileError, load, s
 from shedders.simulate.scenario import load_scenario, parse_scenario
 from shedders.simulate.trace import Demand
 from shedders.simulate.workload import made
+from statechannel.errors import StateChannelError
 from tests.unit.simulate.test_workload import APP, BASE, DYNAMIC, equal
 
 
@@ -92,7 +93,7 @@ def test_too_much_is_refused_before_anything_is_written(short, tmp_path, monkeyp
 
 
 def test_where_nothing_can_be_written(short, tmp_path):
-    with pytest.raises(TraceFileError, match=r"cannot be written: No such file"):
+    with pytest.raises(StateChannelError, match=r"cannot be written: No such file"):
         save(short, tmp_path / "no" / "a.npz")
 
 

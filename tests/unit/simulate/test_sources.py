@@ -121,3 +121,4 @@ def test_contenders_may_have_commas_between_them_and_within():
     )
     assert contender_names(["ours,x.y=[1,2],ours"]) == "ours,x.y=[1,2] ours"
     assert contender_names([]) == "default"
+    assert contender_names(["ours,nobody"]) == "ours nobody"  # a name that means nothing is told as a name
