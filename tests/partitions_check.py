@@ -27,9 +27,9 @@ from tests.support.partition_figures import keep
 SHOWN_MAX = 20
 
 
-def checked(seed: int) -> list[Checked]:
+def checked(seed: int, brokers_max: int = 40) -> list[Checked]:
     """All plans of one cluster."""
-    cluster = random_cluster(seed)
+    cluster = random_cluster(seed, brokers_max=brokers_max)
     found = []
     for request in requests(cluster):
         try:
@@ -53,6 +53,7 @@ def summary(found: Sequence[Checked]) -> dict[str, Any]:
             "plans": len(planned),
             "refused": len(mine) - len(planned),
             "wrong": sum(bool(one.wrong) for one in mine),
+            "dear": sum(bool(one.dear) for one in mine),
             "empty": sum(not one.moves for one in planned),
             "partitions moved": sum(one.moves for one in planned),
             "with an unmet soft goal": sum(bool(one.unmet) for one in planned),
@@ -102,9 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             found += plans
             if number % 500 == 0:
                 print(f"{number} clusters, {time.monotonic() - began_s:,.0f} s", file=sys.stderr, flush=True)
-    wrong = [one for one in found if one.wrong]
+    wrong = [one for one in found if one.wrong or one.dear]
     for one in wrong if given.verbose else wrong[:SHOWN_MAX]:
-        for line in one.wrong:
+        for line in (*one.wrong, *filter(None, [one.dear])):
             print(f"seed {one.seed}, {one.mode}: {line}")
     figures = {"clusters": given.clusters, "seed": given.seed, "modes": summary(found)}
     refusals = Counter(one.refused for one in found if one.refused)

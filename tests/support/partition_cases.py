@@ -45,6 +45,7 @@ class Checked:
         wrong: What does not hold, as sentences.
         refused: Why nothing was planned.
         bound_bytes: Least that any plan copies; -1: not of this mode.
+        dear: Why its bytes are too many: more than RATIO_MAX times the bound.
         unmet: Soft goals that the plan did not reach.
     """
 
@@ -54,6 +55,7 @@ class Checked:
     refused: str = ""
     copied_bytes: int = 0
     bound_bytes: int = -1
+    dear: str = ""
     moves: int = 0
     goals: int = 0
     unmet: tuple[str, ...] = ()
@@ -216,4 +218,4 @@ def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: Plan
         return
     if plan.copied_bytes > RATIO_MAX * found.bound_bytes:
         ratio = plan.copied_bytes / found.bound_bytes if found.bound_bytes else float("inf")
-        found.wrong.append(f"copies {plan.copied_bytes} bytes, {ratio:.3f} times the bound of {found.bound_bytes}")
+        found.dear = f"copies {plan.copied_bytes} bytes, {ratio:.3f} times the bound of {found.bound_bytes}"
