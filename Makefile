@@ -94,6 +94,7 @@ docs: dev ## Make the generated tables of README and design/ anew, and the listi
 	@$(PY) -m statechannel.settings.render > design/settings.md
 	@$(PY) -m shedders.live.render_settings > design/balancer-settings.md
 	@$(PY) -m shedders.partitions.render_settings > design/partitions-settings.md
+	@$(PY) -m tests.docs.partition_picture
 	@$(PY) -m shedders.render_strategies > design/strategies.md
 	@$(PY) -m shedders.schemas
 	@$(PY) -m shedders.live.decision_schema design/decision.schema.json

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from statechannel.embedded import KafkaServer
 from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
+
+# A machine that is slow for a moment is no finding.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 _LANE = "kafka-lane"
 _lane_of_this_process = pytest.StashKey[str]()

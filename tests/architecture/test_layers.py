@@ -42,6 +42,8 @@ NOT_PURE = {
         "load_views.py",
         "locks.py",
         "metrics.py",
+        "partition_loads.py",
+        "partition_table.py",
         "progress.py",
         "replay.py",
         "replay_archive.py",

@@ -1,0 +1,35 @@
+"""Draws the picture of the README's plan: `python -m tests.docs.partition_picture` (or `make docs`)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from loaddata.partitions.layout_file import read_layout_file
+from shedders.partitions.picture import plan_picture
+from shedders.partitions.plan import Plan
+from shedders.partitions.planner import plan_partitions
+from shedders.partitions.request import Mode, PlanRequest
+
+ROOT = Path(__file__).parents[2]
+LAYOUT = ROOT / "design/examples/partitions/cluster.json"
+PICTURE = ROOT / "design/partitions/add-a-broker.svg"
+
+
+def example_plan() -> Plan:
+    """A fourth broker joins the example's cluster."""
+    layout, loads = read_layout_file(LAYOUT)
+    return plan_partitions(layout, loads, PlanRequest(mode=Mode.ADD_BROKERS, subjects=(4,)))
+
+
+def main() -> int:
+    """Draw it anew where it is of another plan: other versions of matplotlib draw the same one a bit differently."""
+    plan = example_plan()
+    if not PICTURE.exists() or plan.id not in PICTURE.read_text(encoding="utf-8"):
+        PICTURE.write_text(plan_picture(plan).svg(), encoding="utf-8")
+        sys.stdout.write(f"wrote {PICTURE.relative_to(ROOT)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
