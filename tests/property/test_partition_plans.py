@@ -11,7 +11,7 @@ from tests.partitions_check import checked, summary
 from tests.support.partition_cases import check, requests
 from tests.support.partition_clusters import random_cluster
 
-FIRST, CLUSTERS, SLICES, BROKERS_MAX = 1, 60, 6, 10
+FIRST, CLUSTERS, SLICES, BROKERS_MAX = 1, 48, 6, 10
 RATIO_ALL_MAX = 1.15
 """Of few clusters with few and large replicas; of many of them it is below 1.05 (design/partitions-quality.md)."""
 
@@ -71,7 +71,7 @@ def wasteful(plan):
     ],
 )
 def test_the_check_finds_what_is_wrong(but, said) -> None:
-    cluster = random_cluster(20)
+    cluster = random_cluster(30, brokers_max=BROKERS_MAX)
     request = next(one for one in requests(cluster) if one.mode is Mode.REMOVE_BROKERS)
     assert not check(cluster, request).wrong
     found = check(cluster, request, spoilt(but))
