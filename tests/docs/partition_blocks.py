@@ -37,7 +37,7 @@ def check() -> str:
     head = ["", *figures["modes"]]
     rows = [
         ("plans", "plans"),
-        ("findings", "wrong"),
+        ("something wrong", "wrong"),
         ("plans without a move", "empty"),
         ("partitions moved", "partitions moved"),
     ]

@@ -45,6 +45,9 @@ class Checked:
         wrong: What does not hold, as sentences.
         refused: Why nothing was planned.
         bound_bytes: Least that any plan copies; -1: not of this mode.
+        dear: Why its bytes are too many: more than RATIO_MAX times the bound.
+        other_end: Goals that stand worse than in the plan that ends before later goals: no later goal worsened them, but the
+            search came to another end with it.
         unmet: Soft goals that the plan did not reach.
     """
 
@@ -54,6 +57,8 @@ class Checked:
     refused: str = ""
     copied_bytes: int = 0
     bound_bytes: int = -1
+    dear: str = ""
+    other_end: list[str] = field(default_factory=list)
     moves: int = 0
     goals: int = 0
     unmet: tuple[str, ...] = ()
@@ -107,7 +112,8 @@ def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_
     found.wrong += violations(cluster.layout, request, plan)
     meter = Meter(cluster.layout, cluster.loads, request)
     found.wrong += _told_wrong(meter, plan)
-    found.wrong += _later_worsened(cluster, meter, plan, planner)
+    found.wrong += _first_worsened(meter, plan)
+    found.other_end += _other_end(cluster, meter, plan, planner)
     found.wrong += _worsened_on_the_way(meter, plan, steps)
     found.wrong += _not_the_same(cluster, request, plan, planner)
     found.wrong += _not_idempotent(cluster, request, plan, planner)
@@ -140,20 +146,24 @@ def _told_wrong(meter: Meter, plan: Plan) -> Iterator[str]:
                 yield f"{goal.name} is {goal.status} with an excess of {here.excess}"
 
 
-def _later_worsened(cluster: RandomCluster, meter: Meter, plan: Plan, planner: Planner) -> Iterator[str]:
-    """Goals that stand worse than before, or than in a plan that ends with them."""
+def _first_worsened(meter: Meter, plan: Plan) -> Iterator[str]:
     request = meter.request
     before, after = (measured_of(meter, plan, after=end) for end in (False, True))
     first = next(iter(before), None)
     nothing_has_to_leave = request.mode in {Mode.REBALANCE, Mode.ADD_BROKERS} and not request.offline_brokers
     if nothing_has_to_leave and first and after[first].excess > before[first].excess:
         yield f"{first}, the first goal: excess {before[first].excess}, then {after[first].excess}"
+
+
+def _other_end(cluster: RandomCluster, meter: Meter, plan: Plan, planner: Planner) -> Iterator[str]:
+    request = meter.request
     chosen = [GoalChoice(name=one.name, range_share=one.range_share) for one in plan.goals if one.name in MEASURED]
     # New brokers without goals of their own are filled by rules that no list of goals says.
     if len(chosen) < 2 or (request.mode is Mode.ADD_BROKERS and not request.goals):
         return
     last = random.Random(cluster.seed).randrange(1, len(chosen))
     shorter = planner(cluster.layout, cluster.loads, replace(request, goals=tuple(chosen[:last])))
+    after = measured_of(meter, plan, after=True)
     for name, alone in measured_of(meter, shorter, after=True).items():
         if after[name].excess > alone.excess:
             without = f"{alone.excess} without the goals after {chosen[last - 1].name}"
@@ -216,4 +226,4 @@ def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: Plan
         return
     if plan.copied_bytes > RATIO_MAX * found.bound_bytes:
         ratio = plan.copied_bytes / found.bound_bytes if found.bound_bytes else float("inf")
-        found.wrong.append(f"copies {plan.copied_bytes} bytes, {ratio:.3f} times the bound of {found.bound_bytes}")
+        found.dear = f"copies {plan.copied_bytes} bytes, {ratio:.3f} times the bound of {found.bound_bytes}"
