@@ -145,16 +145,15 @@ def _move_off(search: Search, goal: BrokerGoal, broker: int) -> bool:
     second: tuple[int, int, int] | None = None
     for begin, end in _chunks(len(partitions), CHUNKS):
         part, heavy = partitions[begin:end], weight[begin:end]
-        gain = goal.gain(heavy[:, None], broker, takers)
-        rows = np.nonzero((gain > 0).any(axis=1))[0]
-        if not len(rows):
+        gain = goal.worth(heavy[:, None], broker, takers)
+        if not (gain > 0).any():
             continue
-        part, heavy, gain = part[rows], heavy[rows], gain[rows]
-        gain = np.where(search.moves(part, np.full(len(part), broker), takers), np.maximum(gain, 0), 0)
+        gain = np.where(search.moves(part, np.full(len(part), broker), takers), gain, 0)
         inside = np.where(goal.values[takers] + heavy[:, None] <= goal.high[takers], gain, 0)
         rows = np.nonzero(inside.any(axis=1))[0]
         if len(rows):
-            _place(search, goal, broker, part[rows], heavy[rows], inside[rows], takers, together - begin)
+            whole = begin == 0 and len(rows) >= together and bool((rows[:together] == np.arange(together)).all())
+            _place(search, goal, broker, part[rows], heavy[rows], inside[rows], takers, together if whole else 0)
             return True
         if gain.any():
             row = int(gain.max(axis=1).argmax())
@@ -179,13 +178,13 @@ def _place(
         if made and row >= together and weight > excess:
             continue
         values = goal.values[takers]
-        now = np.where((gain[row] > 0) & (values + weight <= goal.high[takers]), goal.gain(weight, broker, takers), 0)
-        if now.max() <= 0:
-            continue
+        now = np.where((gain[row] > 0) & (values + weight <= goal.high[takers]), goal.worth(weight, broker, takers), 0)
         to = int(takers[_best(now, goal.relative()[takers])])
-        if not made or search.can_move(int(part[row]), broker, to):
+        if now.max() > 0 and (not made or search.can_move(int(part[row]), broker, to)):
             search.move(int(part[row]), broker, to)
             made = True
+        else:
+            together = 0  # without this piece the others no longer make up the amount
 
 
 def _chunks(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -216,7 +215,7 @@ def _move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
         partitions = np.concatenate([one[1] for one in given])
         weight = np.concatenate([one[2] for one in given])
         sources = np.repeat([one[0] for one in given], [len(one[1]) for one in given])
-        useful = np.nonzero(goal.gain(weight, sources, broker) > 0)[0]
+        useful = np.nonzero(goal.worth(weight, sources, broker))[0]
         useful = useful[search.moves_to(partitions[useful], sources[useful], broker)]
         if len(useful):
             _take(search, goal, broker, partitions[useful], sources[useful])
@@ -243,9 +242,10 @@ def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, source
         if made:
             if number >= together and heavy > missing:
                 continue
-            if goal.cells[source] and values[source] - heavy < goal.low[source]:
-                continue
-            if values[broker] + heavy > goal.high[broker] or not search.can_move(partition, source, broker):
+            falls = goal.cells[source] and values[source] - heavy < goal.low[source]
+            full = values[broker] + heavy > goal.high[broker]
+            if falls or full or not search.can_move(partition, source, broker):
+                together = 0  # without this piece the others no longer make up the amount
                 continue
         search.move(partition, source, broker)
         made = True

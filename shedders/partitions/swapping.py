@@ -78,7 +78,7 @@ def _exchange(search: Search, goal: BrokerGoal, ones: Any, here: int, others: An
     cluster = search.cluster
     heavy = goal.weight(ones, cluster.leader[ones] == here)
     light = goal.weight(others, cluster.leader[others] == there)
-    gain = goal.gain(heavy[:, None] - light, here, there)
+    gain = goal.worth(heavy[:, None] - light, here, there)
     at, also = np.nonzero(search.swaps(ones, here, others, there, gain > 0))
     if not len(at):
         return False

@@ -73,6 +73,18 @@ class BrokerGoal(Goal):
         before = self.distance(values[sources], sources) + self.distance(values[to], to)
         return before - self.distance(values[sources] - weight, sources) - self.distance(values[to] + weight, to)
 
+    def worth(self, weight: Any, sources: Any, to: Any) -> NDArray[np.int64]:
+        """As `gain` for what has to be copied: 0 where less than half of what moves lessens the excess.
+
+        The rest would push who takes it as far out of its range as it helps who gives it. A limit is never broken so.
+        """
+        gain = self.gain(weight, sources, to)
+        good = 2 * gain >= weight
+        if self.hard:
+            good = good & (self.values[to] + weight <= self.high[to])
+        found: NDArray[np.int64] = np.where(good, np.maximum(gain, 0), 0)
+        return found
+
     def spare(self) -> NDArray[np.int64]:
         """What brokers can give without falling below their range; what is there is free to go where a broker is no cell. B."""
         return np.where(self.cells, self.values - self.low, np.where(self.scope.sources, self.values, 0))

@@ -140,9 +140,10 @@ class RackAwareness(Goal):
         fullness = search.fullness()
         leads = here == self.cluster.leader[partition]
         counts = self.cluster.topic_replicas[self.cluster.topic_of[partition]]
-        order = np.lexsort((here, -fullness[here], -counts[here], leads))
+        wished = found & search.wishes.moves(partitions, here, leads, to)
+        order = np.lexsort((here, leads, -counts[here], -fullness[here], ~wished.any(axis=1)))
         row = next(int(one) for one in order if found[one].any())
-        takers = to[found[row]]
+        takers = to[wished[row] if wished[row].any() else found[row]]
         best = np.lexsort((takers, fullness[takers], counts[takers]))[0]
         search.move(partition, int(here[row]), int(takers[best]))
         return True
