@@ -20,10 +20,16 @@ _STATE = {"pause": "paused", "go": "begun", "cancel": "cancelling"}
 
 
 def running_plan(place: Place, plan_id: str | None) -> tuple[str, bool]:
-    """The plan that is meant, and whether somebody carries it out now."""
+    """The plan that is meant, and whether somebody carries it out now.
+
+    Raises:
+        KafkaAdapterError: The state topic cannot be read, so nobody knows.
+    """
     from shedders.partitions.execution.session import alive_holder  # noqa: PLC0415 - kafka-python is an extra
 
-    book, _ = read_book(place)
+    book, trouble = read_book(place)
+    if trouble is not None:
+        raise trouble
     found = chosen(place, plan_id, book)
     holder = alive_holder(book)
     return found, holder is not None and holder.plan_id == found
