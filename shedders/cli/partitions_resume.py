@@ -13,7 +13,6 @@ from shedders.cli.partitions_executing import (
     carry_out,
     place_of,
     rate_of,
-    read_book,
     tell_end,
 )
 from statechannel.cli.options import Connect, OutputAs, reaching
@@ -34,12 +33,11 @@ def resume(
     from shedders.partitions.execution.seen import Wish  # noqa: PLC0415 - kafka-python is an extra
     from shedders.partitions.execution.session import known  # noqa: PLC0415
 
-    found, running = running_plan(place, plan_id)
+    found, running, book = running_plan(place, plan_id)
     if running:
         changed = {} if throttle is None else {"throttle": rate_of(throttle)}
         tell_executor(place, found, Wish.GO, output, hint="", **changed)
         return
-    book, _ = read_book(place)
     past = known(place, found, book)
     kept = dict(past.recorded.pace)
     if past.recorded.rate is not None:
