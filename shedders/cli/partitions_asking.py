@@ -13,20 +13,27 @@ from statechannel.cli.output import Output, print_json, stdout, waiting
 if TYPE_CHECKING:
     from shedders.partitions.execution.seen import Wish
     from shedders.partitions.execution.session import Place
+    from shedders.partitions.execution.state_book import StateBook
 
 ANSWER_S = 15.0
 _POLL_S = 0.3
 _STATE = {"pause": "paused", "go": "begun", "cancel": "cancelling"}
 
 
-def running_plan(place: Place, plan_id: str | None) -> tuple[str, bool]:
-    """The plan that is meant, and whether somebody carries it out now."""
+def running_plan(place: Place, plan_id: str | None) -> tuple[str, bool, StateBook | None]:
+    """The plan that is meant, whether somebody carries it out now, and what the state topic has (None: it is not there yet).
+
+    Raises:
+        KafkaAdapterError: The state topic cannot be read, so nobody knows.
+    """
     from shedders.partitions.execution.session import alive_holder  # noqa: PLC0415 - kafka-python is an extra
 
-    book, _ = read_book(place)
+    book, trouble = read_book(place)
+    if trouble is not None:
+        raise trouble
     found = chosen(place, plan_id, book)
     holder = alive_holder(book)
-    return found, holder is not None and holder.plan_id == found
+    return found, holder is not None and holder.plan_id == found, book
 
 
 def tell_executor(
@@ -37,7 +44,7 @@ def tell_executor(
     Raises:
         CommandError: Nobody carries it out; or no answer came in time.
     """
-    found, running = running_plan(place, plan_id)
+    found, running, _ = running_plan(place, plan_id)
     if not running:
         raise CommandError(f"plan {found} is not being carried out", hint=hint, code=ExitCode.NOT_FOUND)
     from shedders.partitions.execution.session import ask  # noqa: PLC0415

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shedders.cli.partitions_asking import running_plan, tell_executor
-from shedders.cli.partitions_executing import PlanId, State, carry_out, place_of, read_book, tell_end
+from shedders.cli.partitions_executing import PlanId, State, carry_out, place_of, tell_end
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output
 
@@ -15,10 +15,9 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
     from shedders.partitions.execution.seen import Wish  # noqa: PLC0415 - kafka-python is an extra
     from shedders.partitions.execution.session import known  # noqa: PLC0415
 
-    found, running = running_plan(place, plan_id)
+    found, running, book = running_plan(place, plan_id)
     if running:
         tell_executor(place, found, Wish.CANCEL, output, hint="")
         return
-    book, _ = read_book(place)
     plan = known(place, found, book).plan
     tell_end(plan, carry_out(place, plan, wish=Wish.CANCEL), output)

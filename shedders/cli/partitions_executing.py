@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import os
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +25,7 @@ from shedders.cli.partitions_need import need_extra
 from shedders.cli.partitions_settings import partitions_settings
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
-from statechannel.cli.output import Output, duration, print_json, say, stdout
+from statechannel.cli.output import Output, duration, print_json, say, silence_stdout, stdout
 
 if TYPE_CHECKING:
     from shedders.partitions.execution.machine import Machine
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from shedders.partitions.execution.state_book import StateBook
     from shedders.partitions.plan import Plan
     from statechannel.cli.options import Connect
+    from statechannel.kafka.errors import KafkaAdapterError
 
 State = Annotated[
     Path | None,
@@ -73,6 +77,7 @@ AcceptUnmet = Annotated[
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only what would be done is shown.")]
 
+ENDING_S = 0.1
 ORDERS = ("plan", "small-first", "large-first")
 _UNKNOWN_ENDS = frozenset({"kafka-away", "failed"})
 
@@ -112,20 +117,48 @@ def rate_of(text: str) -> int | None:
     return None if text == "none" else parse_amount(text.removesuffix("/s"), "--throttle")
 
 
+def as_before(place: Place, kept: Mapping[str, Any]) -> Place:
+    """With the pace that a plan was begun with.
+
+    Args:
+        kept: Settings of the pace, as the journal has them.
+
+    Raises:
+        CommandError: They are none: another version has written them, or somebody else.
+    """
+    from shedders.partitions.execution.session import KEPT  # noqa: PLC0415
+    from shedders.partitions.settings import PaceSettings  # noqa: PLC0415
+
+    pace = place.settings.pace.model_dump() | {name: kept[name] for name in KEPT if name in kept}
+    try:
+        checked = PaceSettings.model_validate(pace)
+    except ValueError as error:
+        raise CommandError(
+            f"the journal has a pace that is none: {error}",
+            hint="Go on with `statechannel partitions apply PLAN --execute` and options of your own.",
+            code=ExitCode.REJECTED,
+        ) from None
+    return replace(place, settings=place.settings.model_copy(update={"pace": checked}))
+
+
 def who() -> str:
     """Who asks, for people."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under an id that nobody has
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
 
 
-def read_book(place: Place) -> tuple[StateBook | None, str]:
+def read_book(place: Place) -> tuple[StateBook | None, KafkaAdapterError | None]:
     """What the state topic has; None and why where it cannot be read or is not there."""
     from statechannel.kafka.errors import KafkaAdapterError  # noqa: PLC0415
 
     try:
         with place.topic() as topic:
-            return (topic.read() if topic.exists() else None), ""
+            return (topic.read() if topic.exists() else None), None
     except KafkaAdapterError as error:
-        return None, str(error)
+        return None, error
 
 
 def chosen(place: Place, plan_id: str | None, book: StateBook | None) -> str:
@@ -163,6 +196,10 @@ def carry_out(place: Place, plan: Plan, *, accept_unmet: bool = False, wish: Wis
     begun_s = time.monotonic()
     over = threading.Event()
 
+    def wait(length_s: float) -> None:
+        if over.wait(length_s):  # it is ending: not at full speed, Kafka may have its own troubles
+            time.sleep(min(length_s, ENDING_S))
+
     with bar() as shown, _signals(over) as runs:
 
         def show(machine: Machine, seen: Observation) -> None:
@@ -179,16 +216,12 @@ def carry_out(place: Place, plan: Plan, *, accept_unmet: bool = False, wish: Wis
             place,
             plan,
             accept_unmet=accept_unmet,
-            wait=lambda length_s: void(over.wait(length_s)),
+            wait=wait,
             by=who(),
             wish=wish or Wishes.GO,
             runs=runs,
             shown=show,
         )
-
-
-def void(_: object) -> None:
-    """Nothing of it is wanted."""
 
 
 @contextmanager
@@ -201,9 +234,10 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
         told.append(number)
         if not runners or len(told) > 1:
             raise KeyboardInterrupt
-        say("ending: throttles are put back; what is under way goes on in Kafka (once more: end at once)")
         runners[0].interrupt(f"ended by {signal.Signals(number).name}")
         over.set()
+        with suppress(Exception):  # the signal may have come while a line was being written
+            say("ending: throttles are put back; what is under way goes on in Kafka (once more: end at once)")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -231,15 +265,20 @@ def tell_end(plan: Plan, end: End, output: Output, **more: Any) -> None:
         **more,
     }
     if output is Output.JSON:
-        print_json(facts)
+        try:
+            print_json(facts)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            if stop.good:
+                raise
+            silence_stdout()  # nobody reads it; the exit code still has to tell
     elif stop.good:
         word = "carried out" if str(stop.kind) == "done" else "cancelled; what had arrived stays (`rollback` undoes it)"
         stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions", markup=False)
     hint = stop.hint
     if left:
-        hint = (
-            f"Throttles are left on {', '.join(left)}: `statechannel partitions cancel {plan.id}` removes them. {hint}"
-        )
+        command = "resume" if stop.kind == "done" else "cancel"
+        hint = f"Throttles are left on {', '.join(left)}: `statechannel partitions {command} {plan.id}` removes them. {hint}"
     if not stop.good:
         code = ExitCode.INTERRUPTED if str(stop.kind) == "interrupted" else ExitCode.REJECTED
         if str(stop.kind) in _UNKNOWN_ENDS:

@@ -9,10 +9,10 @@ from shedders.cli.partitions_executing import (
     PlanId,
     State,
     Throttle,
+    as_before,
     carry_out,
     place_of,
     rate_of,
-    read_book,
     tell_end,
 )
 from statechannel.cli.options import Connect, OutputAs, reaching
@@ -33,15 +33,18 @@ def resume(
     from shedders.partitions.execution.seen import Wish  # noqa: PLC0415 - kafka-python is an extra
     from shedders.partitions.execution.session import known  # noqa: PLC0415
 
-    found, running = running_plan(place, plan_id)
+    found, running, book = running_plan(place, plan_id)
     if running:
         changed = {} if throttle is None else {"throttle": rate_of(throttle)}
         tell_executor(place, found, Wish.GO, output, hint="", **changed)
         return
-    book, _ = read_book(place)
     past = known(place, found, book)
-    rate = past.recorded.rate
-    if throttle is None and rate is not None:
-        say(f"the throttle stays at {told_rate(rate)}")
-        place = place_of(connect, state, throttle_bytes_per_s=str(rate))
+    kept = dict(past.recorded.pace)
+    if past.recorded.rate is not None:
+        kept.setdefault("throttle_bytes_per_s", past.recorded.rate)
+    if throttle is not None:
+        kept["throttle_bytes_per_s"] = rate_of(throttle)
+    elif kept.get("throttle_bytes_per_s") is not None:
+        say(f"the throttle stays at {told_rate(kept['throttle_bytes_per_s'])}")
+    place = as_before(place, kept)
     tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet), output)

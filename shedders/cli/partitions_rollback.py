@@ -15,7 +15,6 @@ from shedders.cli.partitions_executing import (
     Throttle,
     carry_out,
     place_of,
-    read_book,
     tell_end,
 )
 from statechannel.cli.exit_codes import ExitCode
@@ -39,14 +38,13 @@ def rollback(
     from shedders.partitions.execution.session import known  # noqa: PLC0415 - kafka-python is an extra
     from shedders.partitions.execution.way_back import way_back  # noqa: PLC0415
 
-    _, running = running_plan(place, plan_id)
+    _, running, book = running_plan(place, plan_id)
     if running:
         raise CommandError(
             f"plan {plan_id} is being carried out",
             hint=f"End it first: `statechannel partitions cancel {plan_id}`.",
             code=ExitCode.REJECTED,
         )
-    book, _ = read_book(place)
     back = way_back(place, known(place, plan_id, book).plan)
     for text in back.remarks:
         say(f"note: {text}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from shedders.amounts import rate, size
 from shedders.cli.partitions_executing import PlanId, State, chosen, place_of, read_book
+from shedders.partitions.errors import PlanUnknownError
+from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, moment, print_json, print_table, say
 
@@ -22,12 +24,18 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
     from shedders.partitions.execution.status import status_of  # noqa: PLC0415
 
     book, trouble = read_book(place)
-    found = status_of(place, known(place, chosen(place, plan_id, book), book), now_ms=time.time_ns() // 1_000_000)
+    try:
+        plan = known(place, chosen(place, plan_id, book), book)
+    except (CommandError, PlanUnknownError):
+        if trouble is not None:  # the topic may know it
+            raise trouble from None
+        raise
+    found = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
     if output is Output.JSON:
-        print_json(found.fields() | {"topic_trouble": trouble or None})
+        print_json(found.fields() | {"topic_trouble": None if trouble is None else str(trouble)})
         return
     print_table(("plan", found.plan_id), _rows(found))
-    if trouble:
+    if trouble is not None:
         say(f"note: the state topic could not be read: {trouble}")
     if found.throttles_left and not found.running:
         left = ", ".join(found.throttles_left)

@@ -28,3 +28,11 @@ class ExecutionRefusedError(PartitionsError):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint, exit_code=3)
+
+
+class PlanUnknownError(ExecutionRefusedError):
+    """No plan has this id."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = 5

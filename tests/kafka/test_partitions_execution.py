@@ -39,12 +39,12 @@ from tests.faults.kafka_nodes import KafkaNodes
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 ROOT = Path(__file__).parents[2]
 TOPIC = "data"
-PARTITIONS = 9
-RECORDS = 9_000
+PARTITIONS = 6
+RECORDS = 3_000
 WAIT_S = 120.0
 QUICK = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
 """A dead node is found out after so long."""
-PACE = {"poll_s": 0.2, "full_look_s": 0.6, "settle_s": 2, "executor_away_s": 4, "broker_grace_s": 90, "urp_grace_s": 90}
+PACE = {"poll_s": 0.1, "full_look_s": 0.5, "settle_s": 1, "executor_away_s": 4, "broker_grace_s": 90, "urp_grace_s": 90}
 
 
 @dataclass

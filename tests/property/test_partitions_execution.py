@@ -135,10 +135,11 @@ def test_brokers_that_die_end_it_with_a_reason_and_it_goes_on_when_they_are_back
         ends.append(end.stop)
         left = {key for key in twin.configs if twin.configs[key] not in ({}, BEFORE.get(key, {}))}
         assert left <= set(end.throttles_left)
-        if end.stop.kind is StopKind.DONE:
+        if end.stop.kind is StopKind.DONE and not end.throttles_left:
             break
-        assert end.stop.reason
-        assert end.stop.hint
+        # All may be moved while a broker that is away still has its throttle: the next one clears it.
+        assert end.throttles_left or end.stop.reason
+        assert end.stop.hint or end.stop.kind is StopKind.DONE
         while twin.back:
             twin.wait(5.0)
     assert ends[-1].kind is StopKind.DONE, ends

@@ -26,7 +26,7 @@ from statechannel.kafka.client_settings import ClientSettings
 
 STEPS = frozenset({"look", "set_configs", "submit", "elect", "withdraw", "write"})
 PACE = PaceSettings(
-    poll_s=0.2, full_look_s=0.6, settle_s=2.0, moves_per_broker=2, throttle_bytes_per_s=2_000_000, executor_away_s=4.0
+    poll_s=0.1, full_look_s=0.5, settle_s=1.0, moves_per_broker=2, throttle_bytes_per_s=2_000_000, executor_away_s=4.0
 )
 
 

@@ -76,6 +76,7 @@ class Twin:
     back: dict[int, float] = field(default_factory=dict)
     repeated: int = 0
     to_dead: int = 0
+    _told_alive: frozenset[int] = frozenset()
     _stale: int = 0
     _old: dict[str, KafkaTopic] | None = None
 
@@ -91,6 +92,7 @@ class Twin:
         else:
             self._stale = 0
         self._old = topics
+        self._told_alive = frozenset(self.alive)
         urps = frozenset(key for key, part in self.parts.items() if len(part.isr) < len(part.replicas))
         copied = {(*key, b): part.has_bytes.get(b, 0) for key, part in self.parts.items() for b in part.adding}
         return Observation(
@@ -148,7 +150,9 @@ class Twin:
             self.repeated += set(wanted) == set(target) and (part.moving or bool(set(part.replicas) ^ set(target)))
             self.repeated += not part.moving and tuple(part.replicas) == target
             if any(one not in self.alive for one in new):
-                self.to_dead += 1
+                self.to_dead += any(
+                    one not in self._told_alive for one in new
+                )  # one that died since could not be known
                 refused[key] = "a broker is away"
                 continue
             left = (part.isr & set(target)) | set(new)

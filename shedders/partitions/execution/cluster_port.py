@@ -14,7 +14,7 @@ from kafka.admin import ConfigResource
 from loaddata.partitions.admin import ask, kafka_errors
 from loaddata.partitions.layout import KafkaPartition, KafkaTopic
 from shedders.partitions.execution.seen import Answer, Configs, Key, Observation, Outcome, Resource
-from shedders.partitions.execution.throttle import BROKER, LISTS, RATES
+from shedders.partitions.execution.throttle import BROKER, LISTS, RATES, TOPIC
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -26,6 +26,9 @@ SET: Final = 0
 DELETE: Final = 1
 AT_ONCE: Final = 500
 """Partitions in one request: the controller answers a request as a whole."""
+_WITNESS: Final = "compression.type"
+"""Every broker and topic has this setting. kafka-python passes over a resource's error and gives an empty answer, which would
+look as if no throttle were set: an answer without this setting is none."""
 _DYNAMIC: Final = frozenset({"DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"})
 _GONE: Final = (kafka_python.UnknownTopicOrPartitionError, kafka_python.UnknownTopicIdError)
 
@@ -82,7 +85,7 @@ class ClusterPort:
             },
             urps=urps if full else None,
             copied=self._copied(topics, alive) if full else None,
-            configs=self._configs(configs, alive) if configs else None,
+            configs=self._configs(configs, alive, topics) if configs else None,
         )
 
     def _read(
@@ -136,29 +139,36 @@ class ClusterPort:
                         found[key] = max(found.get(key, 0), one["partition_size"])
         return found
 
-    def _configs(self, resources: Iterable[Resource], alive: frozenset[int]) -> Configs:
-        """Throttle settings that were set (none that are defaults); of brokers only those that are up."""
+    def _configs(
+        self, resources: Iterable[Resource], alive: frozenset[int], topics: Mapping[str, KafkaTopic]
+    ) -> Configs:
+        """Throttle settings that were set (none that are defaults); of brokers only those that are up.
+
+        What does not tell stays unknown, and untouched; a topic that is gone has none.
+        """
         found: dict[Resource, dict[str, str | None]] = {}
         brokers = [name for kind, name in resources if kind == BROKER and int(name) in alive]
-        topics = [name for kind, name in resources if kind != BROKER]
+        names = [name for kind, name in resources if kind != BROKER]
         for name in brokers:
-            with suppress(kafka_python.KafkaError, OSError):  # one that does not tell stays unknown, and untouched
-                found |= self._settings([ConfigResource("BROKER", name, list(RATES))])
+            with suppress(kafka_python.KafkaError, OSError):
+                found |= self._settings([ConfigResource("BROKER", name, [*RATES, _WITNESS])])
         with kafka_errors("reading the throttles"):
-            for begin in range(0, len(topics), AT_ONCE):
-                part = topics[begin : begin + AT_ONCE]
-                found |= self._settings([ConfigResource("TOPIC", name, list(LISTS)) for name in part])
-        return found
+            for begin in range(0, len(names), AT_ONCE):
+                part = names[begin : begin + AT_ONCE]
+                found |= self._settings([ConfigResource("TOPIC", name, [*LISTS, _WITNESS]) for name in part])
+        gone = ((TOPIC, name) for name in names if name not in topics)
+        return {resource: {} for resource in gone} | found
 
     def _settings(self, asked: list[ConfigResource]) -> dict[Resource, dict[str, str | None]]:
         return {
             (kind, name): {
                 setting: str(one["value"])
                 for setting, one in settings.items()
-                if one["config_source"] in _DYNAMIC and one["value"] not in {None, ""}
+                if setting != _WITNESS and one["config_source"] in _DYNAMIC and one["value"] not in {None, ""}
             }
             for kind, by_name in self._admin.describe_configs(asked, config_filter="all").items()
             for name, settings in by_name.items()
+            if _WITNESS in settings
         }
 
     def _know(self, brokers: Iterable[int]) -> None:

@@ -18,6 +18,7 @@ UNTHROTTLED: Final = "unthrottled"
 PAUSED: Final = "paused"
 RESUMED: Final = "resumed"
 CANCELLING: Final = "cancelling"
+PACE: Final = "pace"
 REMARK: Final = "remark"
 STOPPING: Final = "stopping"
 ENDED: Final = "ended"
@@ -49,7 +50,7 @@ class Recorded:
         throttle_before: What brokers and topics had before they were throttled, of those that were not put back.
         rates: Rates that were set.
         rate: The one in force; None: none.
-        baseline: Under-replicated partitions when the newest executor began.
+        pace: What was asked for of the pace: the newest value of each setting.
         paused: Whether it is.
         state: The newest of begun, paused, cancelling, stopping, ended.
         stop: Kind, reason and hint of the end, where it has ended.
@@ -67,6 +68,7 @@ class Recorded:
     throttle_before: dict[Resource, dict[str, str | None]] = field(default_factory=dict)
     rates: set[str] = field(default_factory=set)
     rate: int | None = None
+    pace: dict[str, Any] = field(default_factory=dict)
     state: str = ""
     stop: Mapping[str, str] | None = None
     ended_at_ms: int = 0
@@ -101,6 +103,7 @@ def _begun(to: Recorded, event: Mapping[str, Any], at_ms: int) -> None:
     to.began_at_ms = to.began_at_ms or at_ms
     to.state, to.stop, to.ended_at_ms = BEGUN, None, 0
     to.refused.clear()
+    to.pace.update(event.get("pace") or {})
 
 
 def _batch(to: Recorded, event: Mapping[str, Any], _: int) -> None:
@@ -131,6 +134,10 @@ def _unthrottled(to: Recorded, event: Mapping[str, Any], _: int) -> None:
         to.rate = None
 
 
+def _pace(to: Recorded, event: Mapping[str, Any], _: int) -> None:
+    to.pace.update(event["pace"])
+
+
 def _state(to: Recorded, event: Mapping[str, Any], _: int) -> None:
     to.state = BEGUN if event["event"] == RESUMED else str(event["event"])
 
@@ -156,6 +163,7 @@ _TAKERS: Final = {
     RESUMED: _state,
     CANCELLING: _state,
     STOPPING: _state,
+    PACE: _pace,
     REMARK: _remark,
     ENDED: _ended,
 }

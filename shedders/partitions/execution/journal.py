@@ -12,13 +12,13 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from shedders.partitions.errors import ExecutionRefusedError, PartitionsError
+from shedders.partitions.errors import ExecutionRefusedError, PartitionsError, PlanUnknownError
 
 JOURNAL: Final = "journal.jsonl"
 PLAN: Final = "plan.json"
@@ -33,31 +33,43 @@ class StateFolderError(PartitionsError):
 def _told(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise StateFolderError(
-            f"cannot {doing} {path}: {error.strerror or error}", hint="Name another folder with --state DIR."
-        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        why = getattr(error, "strerror", None) or error
+        raise StateFolderError(f"cannot {doing} {path}: {why}", hint="Name another folder with --state DIR.") from None
 
 
 def folder_of(root: Path, plan_id: str) -> Path:
     """The folder of a plan; it need not exist.
 
     Raises:
-        ExecutionRefusedError: The id can be none: it would be a path.
+        PlanUnknownError: The id can be none: it would be a path.
     """
     if not _NAME.fullmatch(plan_id):
-        raise ExecutionRefusedError(
-            f"{plan_id!r} is no id of a plan", hint="`statechannel partitions status` has them."
-        )
+        raise PlanUnknownError(f"{plan_id!r} is no id of a plan", hint="`statechannel partitions status` has them.")
     return root / plan_id
 
 
 def plan_ids(root: Path) -> list[str]:
-    """Plans that this folder has, the newest journal first."""
-    if not root.is_dir():
-        return []
-    found = [one.parent for one in root.glob(f"*/{PLAN}")]
-    return [one.name for one in sorted(found, key=_changed, reverse=True)]
+    """Plans that this folder has, the newest journal first.
+
+    Raises:
+        StateFolderError: It cannot be read.
+    """
+    with _told("read", root):
+        if not root.exists():
+            return []
+        found = [one for one in root.iterdir() if _NAME.fullmatch(one.name) and (one / PLAN).exists()]
+        return [one.name for one in sorted(found, key=_changed, reverse=True)]
+
+
+def has_plan(folder: Path) -> bool:
+    """Whether the folder of a plan is there.
+
+    Raises:
+        StateFolderError: It cannot be read.
+    """
+    with _told("read", folder):
+        return (folder / PLAN).exists()
 
 
 def _changed(folder: Path) -> float:
@@ -139,22 +151,32 @@ class Journal:
         for event, whole in _events(raw, self._path):  # noqa: B007 - the last end is used
             self.events.append(event)
         with _told("write", self._path):
-            self._file = self._path.open("ab")
+            self._file = self._path.open("ab", buffering=0)
             if whole < len(raw):  # torn by whatever killed the last executor
                 self._file.truncate(whole)
             _sync_folder(folder)
+        self._whole = whole
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """One event; on disk when this returns."""
+        """One event; on disk when this returns. One that does not fit leaves nothing behind, so that others may come."""
+        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
         with _told("write", self._path):
-            self._file.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            try:
+                written = 0
+                while written < len(line):
+                    written += self._file.write(line[written:])
+                os.fsync(self._file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    self._file.truncate(self._whole)
+                raise
+        self._whole += len(line)
         self.events.append(dict(event))
 
     def close(self) -> None:
         """No more."""
-        self._file.close()
+        with suppress(OSError):  # each line is on disk already
+            self._file.close()
 
     def __enter__(self) -> Journal:
         return self

@@ -56,9 +56,11 @@ class ExecutionLedger:
             self._on_batch(facts)
         self._number += 1
         whole = {"n": self._number, "at_ms": self._now_ms(), "executor": self._executor, "event": event, **facts}
-        self._journal.append(whole)
-        self._backlog.append(whole)
-        self.flush()
+        try:
+            self._journal.append(whole)
+        finally:  # on a full disk the topic is the only place that still learns how it ends
+            self._backlog.append(whole)
+            self.flush()
 
     def flush(self) -> None:
         """Give the topic what it has not taken yet."""

@@ -29,7 +29,7 @@ from shedders.partitions.execution.seen import (
     named,
 )
 from shedders.partitions.execution.standing import Stand, Standing, next_target, stand_of, unsafe
-from shedders.partitions.execution.stops import AFTER_MENDING, Watch
+from shedders.partitions.execution.stops import AFTER_MENDING, SHOWN, Watch
 from shedders.partitions.execution.throttle import TOPIC, Copy
 from shedders.partitions.execution.throttling import Throttling
 
@@ -121,8 +121,7 @@ class Machine:
         """
         if self.ended is not None:
             return ()
-        if seen.configs is not None:
-            self._throttling.learn(seen.configs)
+        self._throttling.learn(seen.configs or {})
         found: list[Effect] = list(self._look(now_s, seen))
         if self._stop is not None:
             found += self._finish(now_s, self._stop)
@@ -185,6 +184,7 @@ class Machine:
         if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
             self._throttle_taken = (True, asked.throttle_bytes_per_s)
             self._throttling.change(asked.throttle_bytes_per_s)
+            yield Record(event=events.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}})
         if asked.wish is self._wish or self._wish is Wish.CANCEL:
             return
         self._wish = asked.wish
@@ -207,7 +207,14 @@ class Machine:
             return
         yield from self._elections(now_s, seen)
         chosen, held = self._choose(now_s, seen, moving)
-        yield from self._start(seen, moving, chosen)
+        throttle = self._throttle(seen, moving, chosen)
+        if throttle is None:
+            untold = ", ".join(" ".join(one) for one in self._throttling.unknown[:SHOWN])
+            why = f"the throttle settings of {untold} cannot be read"
+            held |= {key: why for key, stand in self.stands.items() if stand.standing is not Standing.DONE}
+            chosen = []
+        yield from throttle or ()
+        yield from self._start(chosen)
         yield from self._finished_topics()
         self._nothing_left(now_s, moving, chosen, held)
 
@@ -281,7 +288,8 @@ class Machine:
             flight.take(brokers, 0)
         return flight
 
-    def _start(self, seen: Observation, moving: list[Key], chosen: list[Step]) -> Iterable[Effect]:
+    def _throttle(self, seen: Observation, moving: list[Key], chosen: list[Step]) -> list[Effect] | None:
+        """What throttles them; None: that cannot be told yet, so nothing may set out."""
         copies = []
         for key, target in [*((key, None) for key in moving), *((one.key, one.target) for one in chosen)]:
             partition = seen.at(key)
@@ -290,10 +298,9 @@ class Machine:
             )
             if adding:
                 copies.append(Copy(key, frozenset(partition.replicas) - adding, adding))
-        throttle = self._throttling.needed(copies, seen.alive)
-        if throttle is None:
-            return
-        yield from throttle
+        return self._throttling.needed(copies, seen.alive)
+
+    def _start(self, chosen: list[Step]) -> Iterable[Effect]:
         if not chosen:
             return
         self._batch += 1

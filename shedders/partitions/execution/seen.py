@@ -162,7 +162,6 @@ class StopKind(StrEnum):
     BROKERS_VANISHED = "brokers-vanished"
     TOPIC_GONE = "topic-gone"
     CHANGED = "changed"
-    FOREIGN = "foreign-reassignment"
     URPS = "under-replicated"
     STALLED = "stalled"
     REFUSED = "refused"

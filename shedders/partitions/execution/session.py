@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,27 +15,50 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from loaddata.partitions.admin import open_admin
-from shedders.partitions.errors import ExecutionRefusedError
+from shedders.partitions.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
 from shedders.partitions.execution import events
 from shedders.partitions.execution.checks import findings, refuse
 from shedders.partitions.execution.cluster_port import ClusterPort
 from shedders.partitions.execution.events import Recorded, recorded
-from shedders.partitions.execution.journal import PLAN, Journal, cluster_lock, folder_of, read_journal, write_durable
+from shedders.partitions.execution.journal import (
+    PLAN,
+    Journal,
+    cluster_lock,
+    folder_of,
+    has_plan,
+    read_journal,
+    write_durable,
+)
 from shedders.partitions.execution.ledger import BEATS, ExecutionLedger, Heart
 from shedders.partitions.execution.machine import Machine
 from shedders.partitions.execution.runner import Runner
 from shedders.partitions.execution.seen import End, Observation, Wish
 from shedders.partitions.execution.settled import now_ms, settled_layout
-from shedders.partitions.execution.state_book import Holder, StateBook, merged, plan_records, record
+from shedders.partitions.execution.state_book import (
+    Holder,
+    PlanBook,
+    StateBook,
+    event_name,
+    in_order,
+    merged,
+    plan_records,
+    record,
+)
 from shedders.partitions.execution.state_topic import StateTopic
 from shedders.partitions.plan_file import parse_plan, plan_bytes, read_plan
 from shedders.partitions.reassignment import to_json
 from statechannel.kafka.errors import KafkaAdapterError
 
 if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+    from loaddata.partitions.layout import ClusterLayout
     from shedders.partitions.plan import Plan
     from shedders.partitions.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
+
+KEPT = ("throttle_bytes_per_s", "moves_per_broker", "moves_max", "bytes_in_flight", "one_replica", "order")
+"""What was asked for of the pace holds for whoever goes on with the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,26 +102,28 @@ class Known:
 
 
 def host_name() -> str:
-    """This machine, until it is started again."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{socket.gethostname()}/{boot.read_text().strip()[:8] if boot.exists() else ''}"
+    """This machine, until it is started again, and the container: ids of processes mean nothing to another one."""
+    boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    booted = boot.read_text().strip()[:8] if boot.exists() else ""
+    inside = "".join(one for one in str(space.readlink()) if one.isdigit()) if space.is_symlink() else ""
+    return f"{socket.gethostname()}/{booted}/{inside}"
 
 
 def known(place: Place, plan_id: str, book: StateBook | None) -> Known:
     """A plan by its id.
 
     Raises:
-        ExecutionRefusedError: Neither the folder nor the topic has it.
+        PlanUnknownError: Neither the folder nor the topic has it.
     """
     folder = folder_of(place.root, plan_id)
     of_topic = book.plans.get(plan_id) if book is not None else None
     raw = of_topic.plan_bytes() if of_topic is not None else None
-    if (folder / PLAN).exists():
+    if has_plan(folder):
         plan = read_plan(folder / PLAN)
     elif raw is not None:
         plan = parse_plan(raw, f"the plan {plan_id} of the state topic")
     else:
-        raise ExecutionRefusedError(
+        raise PlanUnknownError(
             f"no plan {plan_id} is known here", hint="`statechannel partitions status` lists them; or name --state DIR."
         )
     there = of_topic.in_order() if of_topic is not None else []
@@ -144,31 +169,36 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=pace.settle_s, wait=wait)
+        layout = _checked(place, admin, plan, wish, wait, accept_unmet=accept_unmet)
         topic.create(settings.replication_factor)
+        _same_plan(plan, folder, topic.read().book(plan.id))
+        if _claim(topic, plan.id, executor, wish, wait, pace.executor_away_s):
+            stack.callback(_leave, topic, plan.id, executor)
+            layout = _checked(place, admin, plan, wish, wait, accept_unmet=accept_unmet)  # another one worked meanwhile
+        else:
+            stack.callback(_leave, topic, plan.id, executor)
+        stack.enter_context(Heart(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
+        # Only now: whoever held the cluster before may have written until it left.
         of_topic = topic.read().book(plan.id)
         there = of_topic.in_order()
-        has_plan = of_topic.plan_bytes() is not None
-        past = recorded(merged(read_journal(folder), there))
-        if wish is not Wish.CANCEL:
-            refuse(findings(plan, layout, begun=bool(past.begun), accept_unmet=accept_unmet))
-        _claim(topic, plan.id, executor, wish, wait, pace.executor_away_s)
-        stack.callback(_leave, topic, plan.id, executor)
-        stack.enter_context(Heart(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
+        in_full = of_topic.plan_bytes() is not None
         write_durable(folder / PLAN, plan_bytes(plan))
         journal = stack.enter_context(Journal(folder))
-        for event in merged(journal.events, there)[len(journal.events) :]:
-            journal.append(event)
+        here = {event_name(one) for one in journal.events}
+        for event in there:
+            if event_name(event) not in here:
+                journal.append(event)
         rollback = _Rollback(plan, folder)
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=rollback.write)
-        if not has_plan:
+        if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
-        in_topic = {int(one["n"]) for one in there}
-        ledger.publish([one for one in journal.events if int(one["n"]) not in in_topic])
-        ledger.write(events.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(wish)})
+        in_topic = {event_name(one) for one in there}
+        ledger.publish([one for one in journal.events if event_name(one) not in in_topic])
+        kept = {} if wish is Wish.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
+        ledger.write(events.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(wish), **kept})
         min_isr = {name: one.min_isr for name, one in layout.topics.items()}
         port = ClusterPort(admin, plan, min_isr, timeout_s=place.timeout_s)
-        machine = Machine(plan, pace, recorded(journal.events))
+        machine = Machine(plan, pace, recorded(in_order(journal.events)))
         runner = Runner(machine, port, ledger, pace, now_s=time.monotonic, wait=wait, shown=shown)
         runs(runner)
         return runner.run()
@@ -187,15 +217,67 @@ def ask(place: Place, plan_id: str, *, wish: Wish | None, by: str, **throttle: i
         topic.append(plan_id, [record("control", plan_id, **facts)])
 
 
+def _checked(
+    place: Place,
+    admin: KafkaAdminClient,
+    plan: Plan,
+    wish: Wish,
+    wait: Callable[[float], None],
+    *,
+    accept_unmet: bool,
+) -> ClusterLayout:
+    """The cluster, after all that may refuse the plan; to cancel it only has to be the right cluster.
+
+    Raises:
+        ExecutionRefusedError: It is refused.
+    """
+    settle_s = place.settings.pace.settle_s
+    layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
+    found = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
+    refuse([one for one in found if one.check == "cluster"] if wish is Wish.CANCEL else found)
+    return layout
+
+
+def _same_plan(plan: Plan, folder: Path, of_topic: PlanBook) -> None:
+    """An id stands for one plan: journal, topic and rollback files go by it.
+
+    Raises:
+        PlanUnusableError: Another one was begun with this id.
+    """
+    there = []
+    with suppress(PlanUnusableError):
+        if has_plan(folder):
+            there.append(read_plan(folder / PLAN))
+    with suppress(PlanUnusableError):
+        raw = of_topic.plan_bytes()
+        if raw is not None:
+            there.append(parse_plan(raw, f"the plan {plan.id} of the state topic"))
+    for other in there:
+        if _does(other) != _does(plan):
+            raise PlanUnusableError(
+                f"plan {plan.id} was begun with other moves than this file has",
+                hint=f"It was changed by hand: plan anew, or go on with `statechannel partitions resume {plan.id}`.",
+            )
+
+
+def _does(plan: Plan) -> object:
+    moves = [(one.topic, one.partition, one.before, one.after, one.leader_after) for one in plan.moves]
+    return plan.cluster_id, dict(plan.topic_ids), moves
+
+
 def _claim(
     topic: StateTopic, plan_id: str, executor: str, wish: Wish, wait: Callable[[float], None], away_s: float
-) -> None:
+) -> bool:
     """Become the one who executes on this cluster; one that says nothing any more is waited for.
+
+    Returns:
+        Whether it was: what was read before is old then.
 
     Raises:
         ExecutionRefusedError: Another one lives.
     """
     said_at_ms: int | None = None
+    waited = False
     ends_s = time.monotonic() + 2 * away_s + 1.0
     while True:
         holder = topic.read().holder
@@ -212,7 +294,7 @@ def _claim(
         topic.append(plan_id, [claim])
         holder = topic.read().holder
         if holder is not None and holder.executor == executor:
-            return
+            return waited
         if holder is not None:
             lives = said_at_ms is not None and holder.seen_at_ms > said_at_ms
             said_at_ms = holder.seen_at_ms
@@ -222,6 +304,7 @@ def _claim(
                     hint="`statechannel partitions status` shows how far it is; `pause` and `cancel` reach it.",
                 )
         wait(away_s / 2)
+        waited = True
 
 
 def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:

@@ -33,11 +33,11 @@ class Holder:
 
 @dataclass(slots=True)
 class PlanBook:
-    """One plan as the topic has it: `events` by their number."""
+    """One plan as the topic has it: `events` by their name (`event_name`)."""
 
     chunks: dict[int, bytes] = field(default_factory=dict)
     of: int = 0
-    events: dict[int, dict[str, Any]] = field(default_factory=dict)
+    events: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     asked: Asked = field(default_factory=Asked)
     first_ms: int = 0
     last_ms: int = 0
@@ -53,7 +53,7 @@ class PlanBook:
 
     def in_order(self) -> list[dict[str, Any]]:
         """Its events."""
-        return [self.events[number] for number in sorted(self.events)]
+        return in_order(self.events.values())
 
 
 class StateBook:
@@ -102,7 +102,7 @@ class StateBook:
         book = self.book(str(record["plan"]))
         book.last_ms = at_ms
         for event in record["events"]:
-            book.events.setdefault(int(event["n"]), dict(event))
+            book.events.setdefault(event_name(event), dict(event))
         self._seen(at_ms, str(record["executor"]))
 
     def _claim(self, at_ms: int, record: Mapping[str, Any]) -> None:
@@ -157,9 +157,26 @@ def plan_records(plan_id: str, raw: bytes) -> Iterator[bytes]:
         yield record("plan", plan_id, part=number, of=len(parts), data=base64.b64encode(part).decode())
 
 
+def event_name(event: Mapping[str, Any]) -> tuple[int, str]:
+    """Number and executor: two executors may have used a number each, where the topic did not take what the first one wrote."""
+    return int(event["n"]), str(event.get("executor", ""))
+
+
+def in_order(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Executors by the number they began with (each begins behind all that it knows of), and then by number."""
+    found = [dict(one) for one in events]
+    began: dict[str, tuple[int, int]] = {}
+    for one in found:
+        number, executor = event_name(one)
+        began[executor] = min(
+            began.get(executor, (number, int(one.get("at_ms", 0)))), (number, int(one.get("at_ms", 0)))
+        )
+    return sorted(found, key=lambda one: (began[event_name(one)[1]], event_name(one)[1], event_name(one)[0]))
+
+
 def merged(here: Iterable[Mapping[str, Any]], there: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Events of the journal and of the topic, each once, by number: one of them may know more."""
-    found: dict[int, dict[str, Any]] = {}
+    """Events of the journal and of the topic, each once, in order: one of them may know more."""
+    found: dict[tuple[int, str], dict[str, Any]] = {}
     for event in (*here, *there):
-        found.setdefault(int(event["n"]), dict(event))
-    return [found[number] for number in sorted(found)]
+        found.setdefault(event_name(event), dict(event))
+    return in_order(found.values())

@@ -43,6 +43,7 @@ class Throttling:
         self._rates = set(recorded.rates)
         self._known: dict[Resource, dict[str, str | None]] = {}
         self._resources = frozenset(resources_of(plan))
+        self._fresh: frozenset[Resource] = frozenset()
         self.refusals = 0
         self.reason = ""
 
@@ -67,7 +68,8 @@ class Throttling:
         self._rate = rate
 
     def learn(self, configs: Configs) -> None:
-        """What the cluster has now."""
+        """What the cluster has now, of some; called at each look, also if it asked for none."""
+        self._fresh = frozenset(configs)
         self._known.update({resource: dict(settings) for resource, settings in configs.items()})
 
     def told(self, effect: SetConfigs, answer: Answer) -> None:
@@ -90,11 +92,11 @@ class Throttling:
         for resource in self._before:
             if resource[0] != TOPIC and resource in self._known and int(resource[1]) in alive:
                 needed[resource] = dict.fromkeys(RATES, str(self._rate))
-        if any(resource not in self._known for resource in needed):
-            return None
         changes = missing(needed, self._known)
         if not changes:
             return []
+        if not self._seen_now(changes):
+            return None
         before = {resource: self._known[resource] for resource in changes if resource not in self._before}
         for resource, settings in before.items():
             self._before[resource] = {name: settings.get(name) for name in needed[resource]}
@@ -106,7 +108,10 @@ class Throttling:
         return [Record(event=events.THROTTLE, facts=facts), SetConfigs(changes=changes)]
 
     def restore(self, resources: Iterable[Resource]) -> list[Effect]:
-        """Effects that put these back; again until `left` has none of them."""
+        """Effects that put these back; again until `left` has none of them.
+
+        Each is looked at once more before it is changed.
+        """
         back: list[Resource] = []
         changes: dict[Resource, Mapping[str, str | None]] = {}
         for resource in resources:
@@ -114,10 +119,10 @@ class Throttling:
                 continue
             own = self._own.get(resource[1], frozenset()) if resource[0] == TOPIC else frozenset[str]()
             change = restoration(resource, self._before[resource], self._known[resource], frozenset(self._rates), own)
-            if change:
-                changes[resource] = change
-            else:
+            if not change:
                 back.append(resource)
+            elif self._seen_now([resource]):
+                changes[resource] = change
         found: list[Effect] = []
         if back:
             for resource in back:
@@ -127,3 +132,12 @@ class Throttling:
         if changes:
             found.append(SetConfigs(changes=changes))
         return found
+
+    def _seen_now(self, resources: Iterable[Resource]) -> bool:
+        """Whether this look told them all: others may have changed since what an earlier one told. Else the next look does."""
+        wanted_ones = set(resources)
+        fresh = wanted_ones <= self._fresh
+        if not fresh:  # all of them, so that the next look tells them together
+            for one in wanted_ones:
+                self._known.pop(one, None)
+        return fresh

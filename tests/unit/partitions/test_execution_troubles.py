@@ -1,0 +1,238 @@
+"""What goes wrong around an execution: executors in turn, full disks, settings that cannot be read, plans changed by hand."""
+
+import resource
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from loaddata.partitions.layout import KafkaPartition, KafkaTopic
+from shedders.cli.partitions_executing import as_before, who
+from shedders.partitions.errors import PlanUnknownError, PlanUnusableError
+from shedders.partitions.execution.cluster_port import ClusterPort
+from shedders.partitions.execution.events import recorded
+from shedders.partitions.execution.journal import Journal, StateFolderError, folder_of, plan_ids, read_journal
+from shedders.partitions.execution.ledger import ExecutionLedger
+from shedders.partitions.execution.seen import Asked, StopKind
+from shedders.partitions.execution.session import KEPT, Place, _claim, _same_plan, host_name
+from shedders.partitions.execution.state_book import PlanBook, StateBook, merged, record
+from shedders.partitions.plan import Plan
+from shedders.partitions.plan_file import write_plan
+from shedders.partitions.settings import PaceSettings, PartitionsSettings
+from statechannel.cli.failures import CommandError
+from statechannel.kafka.client_settings import ClientSettings
+from tests.support.partition_twin import At, Ledger, Part, Twin, made, move, run
+from tests.unit.partitions.test_execution_state import FakeTopic
+
+PACE = PaceSettings(throttle_bytes_per_s=1_000, moves_per_broker=2, broker_grace_s=20, urp_grace_s=20, settle_s=3)
+RATE = "leader.replication.throttled.rate"
+
+
+def world(count: int = 6) -> tuple[Twin, Plan]:
+    parts = {(f"t{n % 2}", n // 2): Part([1, 2], {1, 2}, 1) for n in range(count)}
+    twin = Twin(parts, set(range(1, 6)), Random(1), speed_bytes=20)
+    return twin, made([move(key, (1, 2), (3, 2)) for key in parts])
+
+
+# --- throttles ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_others_set_meanwhile_stays_also_where_it_was_read_long_ago() -> None:
+    twin, plan = world()
+    theirs = {("broker", "1"): {RATE: "55"}, ("topic", "t0"): {"leader.replication.throttled.replicas": "9:9"}}
+
+    def set_theirs() -> None:
+        twin.configs["broker", "1"][RATE] = "55"
+        lists = twin.configs["topic", "t0"]
+        lists["leader.replication.throttled.replicas"] += ",9:9"
+
+    end, _ = run(twin, plan, PACE.model_copy(update={"throttle_bytes_per_s": 1_000}), At({6: set_theirs}))
+    assert (end.stop.kind, end.throttles_left) == (StopKind.DONE, ())
+    assert {key: value for key, value in twin.configs.items() if value} == theirs
+
+
+def test_settings_that_cannot_be_read_hold_it_and_the_end_says_so() -> None:
+    twin, plan = world()
+    look = twin.look
+
+    def blind(**asked: Any) -> Any:
+        seen = look(**asked)
+        return replace(seen, configs={key: value for key, value in (seen.configs or {}).items() if key[0] != "broker"})
+
+    twin.look = blind  # type: ignore[method-assign]
+    end, _ = run(twin, plan, PACE, Ledger())
+    assert end.stop.kind is StopKind.HELD
+    assert "throttle settings of broker 1" in end.stop.reason
+    assert not twin.set_out
+
+
+class Admin:
+    """An admin client that answers for configuration, as kafka-python does: a resource that failed comes back empty."""
+
+    def __init__(self, answers: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
+        self._answers = answers
+
+    def describe_configs(self, asked: Any, **_: Any) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {"broker": {}, "topic": {}}
+        for one in asked:
+            kind = one.resource_type.name.lower()
+            told = self._answers.get((kind, one.name))
+            source = f"DYNAMIC_{kind.upper()}_CONFIG"
+            found[kind][one.name] = (
+                {}
+                if told is None
+                else {
+                    "compression.type": {"value": "zstd", "config_source": source},
+                    **{name: {"value": value, "config_source": source} for name, value in told.items()},
+                }
+            )
+        return found
+
+
+def test_a_resource_that_does_not_answer_is_not_taken_for_one_without_throttle() -> None:
+    _, plan = world()
+    admin = Admin({("broker", "1"): {RATE: "7"}, ("topic", "t0"): {}})
+    port = ClusterPort(admin, plan, {})  # type: ignore[arg-type]
+    one = KafkaPartition(partition=0, replicas=(1,), leader=1, isr=(1,))
+    topics = {name: KafkaTopic(name=name, partitions=(one,), topic_id=name) for name in ("t0", "t1")}
+    asked = (("broker", "1"), ("broker", "2"), ("broker", "3"), ("topic", "t0"), ("topic", "t1"), ("topic", "gone"))
+    found = port._configs(asked, frozenset({1, 2}), topics)
+    assert found == {("broker", "1"): {RATE: "7"}, ("topic", "t0"): {}, ("topic", "gone"): {}}
+
+
+# --- the pace of whoever goes on ------------------------------------------------------------------------------------------
+
+
+def test_the_pace_that_was_asked_for_holds_after_an_end_that_put_throttles_back() -> None:
+    twin, plan = world()
+    ledger = At({})
+    ledger.write("begun", {"executor": "a", "pace": {"throttle_bytes_per_s": 1_000, "one_replica": True}})
+    ledger._doing[5] = lambda: ledger.runner.interrupt("ended by SIGINT")
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.INTERRUPTED
+    past = ledger.recorded()
+    assert past.rate is None, "it was put back"
+    place = Place(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
+    pace = as_before(place, past.pace).settings.pace
+    assert (pace.throttle_bytes_per_s, pace.one_replica, pace.moves_per_broker) == (1_000, True, 5)
+    with pytest.raises(CommandError, match="a pace that is none"):
+        as_before(place, {"moves_per_broker": 0})
+    assert set(KEPT) <= set(PaceSettings.model_fields)
+
+
+def test_a_throttle_that_was_changed_while_it_ran_is_the_one_that_holds() -> None:
+    twin, plan = world()
+    ledger = At({})
+    ledger.write("begun", {"executor": "a", "pace": {"throttle_bytes_per_s": 1_000}})
+
+    def ask() -> None:
+        ledger.asked = Asked(throttle_changed=True, throttle_bytes_per_s=None)
+
+    ledger._doing[4] = ask
+    run(twin, plan, PACE, ledger)
+    assert ledger.recorded().pace == {"throttle_bytes_per_s": None}
+
+
+# --- executors in turn ----------------------------------------------------------------------------------------------------
+
+
+def event(number: int, executor: str, name: str, **facts: Any) -> dict[str, Any]:
+    return {"n": number, "executor": executor, "event": name, "at_ms": 0, **facts}
+
+
+def test_events_of_two_executors_under_one_number_are_both_kept_in_turn() -> None:
+    """The first one's last events did not reach the topic, so the second one counted on from an earlier number."""
+    first = [event(1, "a", "begun"), event(2, "a", "throttle", rate=5, before={"broker/1": {}})]
+    second = [
+        event(2, "b", "begun"),
+        event(3, "b", "throttle", rate=5, before={"broker/2": {}}),
+        event(4, "b", "unthrottled", resources=["broker/2"]),
+    ]
+    both = merged(first, [first[0], *second])
+    assert [(one["n"], one["executor"]) for one in both] == [(1, "a"), (2, "a"), (2, "b"), (3, "b"), (4, "b")]
+    assert set(recorded(both).throttle_before) == {("broker", "1")}
+    book = StateBook(10_000)
+    for one in (*second, *first):
+        book.take(0, record("events", "p", executor=one["executor"], events=[one]))
+    assert book.book("p").in_order() == both
+
+
+def test_who_has_waited_for_another_executor_is_told_so() -> None:
+    from shedders.partitions.execution.seen import Wish  # noqa: PLC0415
+
+    topic = FakeTopic()
+    assert not _claim(topic, "p", "a", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    topic.append("p", [record("claim", "p", executor="a", host="elsewhere", pid=1, wish="go")])
+    topic.beating = record("leave", "p", executor="a")
+    assert _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+
+
+def test_a_process_id_of_another_container_means_nothing_here() -> None:
+    space = Path("/proc/self/ns/pid")
+    assert "".join(filter(str.isdigit, str(space.readlink()))) == host_name().rsplit("/", 1)[1]
+
+
+# --- files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_no_half_of_an_event_and_the_topic_still_learns_of_it(tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = []
+
+    class Topic:
+        def append(self, _: str, values: list[bytes]) -> None:
+            book = StateBook(1)
+            for value in values:
+                book.take(0, value)
+            said.extend(book.book("p").in_order())
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(tmp_path) as journal:
+        ledger = ExecutionLedger(journal, Topic(), "p", "a", now_ms=lambda: 1, on_batch=lambda _: None)  # type: ignore[arg-type]
+        ledger.write("begun", {})
+        size = (tmp_path / "journal.jsonl").stat().st_size
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
+            with pytest.raises(StateFolderError, match="cannot write"):
+                ledger.write("ended", {"kind": "failed", "reason": "x" * 100})
+            assert (tmp_path / "journal.jsonl").stat().st_size == size
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        ledger.write("begun", {})
+    assert [one["event"] for one in read_journal(tmp_path)] == ["begun", "begun"]
+    assert [(one["n"], one["event"]) for one in said] == [(1, "begun"), (2, "ended"), (3, "begun")]
+
+
+def test_state_folders_that_cannot_be_read_are_an_error_with_a_hint(tmp_path: Path) -> None:
+    assert plan_ids(tmp_path / "none") == []
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / ("x" * 300)):
+        with pytest.raises(StateFolderError, match="cannot read") as error:
+            plan_ids(root)
+        assert error.value.hint
+    with pytest.raises(PlanUnknownError) as unknown:
+        folder_of(tmp_path, "../x")
+    assert unknown.value.exit_code == 5
+
+
+def test_an_id_stands_for_one_plan(tmp_path: Path) -> None:
+    _, plan = world()
+    _same_plan(plan, tmp_path, PlanBook())
+    write_plan(tmp_path / "plan.json", plan)
+    _same_plan(replace(plan, took_s=3.0), tmp_path, PlanBook())
+    tampered = replace(plan, moves=(*plan.moves[:-1], replace(plan.moves[-1], after=(4, 2), leader_after=4)))
+    with pytest.raises(PlanUnusableError, match="other moves than this file has") as error:
+        _same_plan(tampered, tmp_path, PlanBook())
+    assert "resume" in error.value.hint
+    (tmp_path / "plan.json").write_text("{")
+    _same_plan(plan, tmp_path, PlanBook())
+
+
+def test_a_user_without_a_name_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    assert who().startswith("uid ")
