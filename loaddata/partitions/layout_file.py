@@ -46,6 +46,8 @@ _PREFERRED: Final = -1
 """Stands for a leader that the file does not name."""
 _BAD_FILE: Final = 7
 _HINT: Final = "`statechannel partitions layout --out FILE` writes such a file; design/partitions.md has an example."
+TOGETHER_MAX: Final = NUMBER_MAX // 4
+"""Of all replicas: sums of distances from a range stay within 64 bits."""
 _LOADS: Final = tuple(one.name for one in fields(PartitionLoad))
 
 
@@ -222,6 +224,7 @@ def _faults(file: _File) -> Iterator[str]:
     yield from _broker_faults(file)
     known = {one.id for one in file.brokers}
     seen: set[str] = set()
+    together = dict.fromkeys(_LOADS[:-1], 0)
     for index, topic in enumerate(file.topics):
         where = f"topics[{index}]"
         if not TOPIC_NAME.fullmatch(topic.name) or topic.name in {".", ".."}:
@@ -235,7 +238,12 @@ def _faults(file: _File) -> Iterator[str]:
         if sorted(numbers) != list(range(len(numbers))):
             yield f"topic {cut(topic.name)}: {_numbering(numbers)}"
         for one in topic.partitions:
+            for name in _LOADS[:-1]:
+                together[name] += max(0, getattr(one, name) or 0) * len(one.replicas)
             yield from (f"{cut(topic.name)}-{one.partition}: {fault}" for fault in _partition_faults(one, known))
+    for name, total in together.items():
+        if total > TOGETHER_MAX:
+            yield f"{name} of all replicas together is {total}, at most {TOGETHER_MAX} can be reckoned with"
 
 
 def _broker_faults(file: _File) -> Iterator[str]:

@@ -5,6 +5,7 @@ A broker whose endpoint does not answer is silent; the others' samples are there
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ AT_ONCE: Final = 8
 RATE_OVER: Final = "2m"
 """Over so long a Prometheus server takes the growth of a total: two samples have to lie within."""
 _TOLD_MAX: Final = 200
+_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def make(options: SourceOptions) -> PartitionSource:
@@ -103,7 +105,7 @@ class EndpointSource:
 
 def _endpoint(text: str) -> tuple[int | None, str]:
     number, equals, url = text.partition("=")
-    if equals and number.strip().isascii() and number.strip().isdigit():
+    if equals and _ID.fullmatch(number.strip()):
         return int(number), checked_url(url.strip())
     return None, checked_url(text.strip())
 
@@ -242,6 +244,13 @@ def vector_of(body: bytes) -> list[tuple[Mapping[str, str], float]]:
             raise AnswerError(str(answer.get("error", "no success"))[:_TOLD_MAX])
         if answer["data"]["resultType"] != "vector":
             raise AnswerError("the result is no vector")
-        return [(dict(one["metric"]), float(one["value"][1])) for one in answer["data"]["result"]]
+        return [(_labels(one["metric"]), float(one["value"][1])) for one in answer["data"]["result"]]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise AnswerError(f"the answer is not that of a Prometheus server: {str(error)[:_TOLD_MAX]}") from None
+
+
+def _labels(told: Any) -> Mapping[str, str]:
+    found = dict(told)
+    if not all(isinstance(value, str) for value in found.values()):
+        raise TypeError("a label is no text")
+    return found

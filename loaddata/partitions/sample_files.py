@@ -45,7 +45,7 @@ def make(options: SourceOptions) -> PartitionSource:
         SourceError: No file is named.
     """
     if options.file is None:
-        raise SourceError("the source file wants a file", hint="Give --file FILE: JSON lines, or CSV with a header.")
+        raise SourceError("the source file wants a file", hint="Give --from-file FILE: JSON lines, or CSV with a header.")
     return FileSource(options.file)
 
 
@@ -86,9 +86,11 @@ def read_samples(path: Path) -> Iterator[PartitionSample | Junk]:
         SourceError: The file cannot be read, or its header has no fields of samples.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe or device might never end
+            raise SourceError(f"the file of samples {path} is no file", hint="Check the path.", exit_code=7)
         with path.open(encoding="utf-8", newline="") as file:
             yield from (_from_csv(file, path) if path.suffix.lower() == ".csv" else _from_lines(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or a path with a null character
         raise SourceError(
             f"the file of samples {path} cannot be read: {error}", hint="Give a readable file in UTF-8.", exit_code=7
         ) from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from loaddata.partitions.formulas import BrokerReading, Hole, Told, sound
 from loaddata.partitions.metric_names import MBEAN, PARTITION, RULES, TOPIC, Figure, Kind, NameRule, rules_of
@@ -13,6 +14,7 @@ from loaddata.partitions.metric_names import MBEAN, PARTITION, RULES, TOPIC, Fig
 Part = tuple[str, int]
 """Topic and partition; "" and -1 where a series is of the whole broker, -1 where it is of a topic."""
 BROKER: Part = ("", -1)
+_NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 _BY_NAME: Mapping[str, tuple[NameRule, ...]] = {
     name: tuple(rule for rule in RULES if rule.name == name) for name in {rule.name for rule in RULES}
@@ -41,7 +43,7 @@ def part_of(labels: Mapping[str, str]) -> Part | None:
     number = labels.get(PARTITION, "")
     if not number:
         return topic, -1
-    return (topic, int(number)) if number.isascii() and number.isdigit() else None
+    return (topic, int(number)) if _NUMBER.fullmatch(number) else None
 
 
 def grouped(points: Iterable[Point]) -> dict[NameRule, dict[Part, float]]:

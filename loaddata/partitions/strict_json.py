@@ -6,6 +6,7 @@ Both files of the planner (`kafka-layout/1`, `partition-plan/1`) and Kafka's own
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -73,7 +74,7 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
             raise _OddError(
-                f"the name {cut(next(one for one in names if names.count(one) > 1))!r} stands twice in an object"
+                f"the name {cut(Counter(names).most_common(1)[0][0])!r} stands twice in an object"
             )
         last[:] = [found]
 
@@ -135,7 +136,7 @@ def told(where: object, faults: Sequence[str]) -> str:
 
 def twice(numbers: Sequence[int]) -> int | None:
     """A number that stands there twice; None: each stands there once."""
-    return None if len(set(numbers)) == len(numbers) else next(one for one in numbers if numbers.count(one) > 1)
+    return None if len(set(numbers)) == len(numbers) else Counter(numbers).most_common(1)[0][0]
 
 
 def sentence(detail: Any) -> str:

@@ -13,6 +13,9 @@ from shedders.cli.partitions_outcome import Replace, refuse_existing
 from shedders.cli.partitions_plan import LoadsFile, Window
 from shedders.cli.partitions_settings import partitions_settings
 from shedders.cli.partitions_source import seen
+from statechannel.audit.new_file import check_writable
+from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, say
 
@@ -28,6 +31,11 @@ def layout(
 ) -> None:
     """Save what a cluster looks like and what its partitions carry: `plan --layout` plans from it."""
     refuse_existing(out, replace=replace_)
+    check_writable(out)
+    if window is not None and loads is not None:
+        raise CommandError(
+            "--window is about samples, and --loads has loads already", hint="Leave out --window.", code=ExitCode.USAGE
+        )
     settings = partitions_settings(connect.settings())
     window_s = None if window is None else parse_length_ms(window, "--window", beyond="say less.") / 1_000
     source = seen(connect, settings, file=None, window_s=window_s, loads=loads)

@@ -28,7 +28,9 @@ from shedders.cli.partitions_request import Asked, request_of
 from shedders.cli.partitions_settings import partitions_settings
 from shedders.cli.partitions_source import seen
 from shedders.cli.results import say_written
+from statechannel.audit.new_file import check_writable
 from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, say
 
@@ -129,6 +131,14 @@ def plan(
     """Plan a rebalance of a Kafka cluster; nothing is moved, the plan is a file to be read first."""
     files = Files(reassignment=reassignment, rollback=rollback, replace=replace_)
     files.check(out)
+    if out is None:
+        check_writable(Path("partition-plan.json"))  # its name is known only after the search
+    if window is not None and (layout or loads):
+        raise CommandError(
+            f"--window is about samples, and {'--loads' if loads else '--layout'} has loads already",
+            hint="Leave out --window.",
+            code=ExitCode.USAGE,
+        )
     settings = partitions_settings(connect.settings())
     request = request_of(
         Asked(

@@ -108,8 +108,15 @@ def _topics_fit(asked: Asked, mode: Mode) -> None:
 def _capacities(asked: Asked) -> Capacities:
     if asked.capacities is None:
         default = Capacity()
+        named = [one.partition("=")[0] for one in asked.capacity]
         for one in asked.capacity:
             default = _with(default, one)
+            if named.count(one.partition("=")[0]) > 1:
+                raise CommandError(
+                    f"--capacity: {one.partition('=')[0]} stands there twice",
+                    hint="Say each once; each broker's own: --capacities FILE.",
+                    code=ExitCode.USAGE,
+                )
         return Capacities(default=default)
     if asked.capacity:
         raise CommandError(

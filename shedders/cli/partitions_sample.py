@@ -175,7 +175,7 @@ def _brokers(given: Sequence[str]) -> Mapping[str, int]:
     found = {}
     for text in given:
         number, equals, value = text.partition("=")
-        if not equals or not value or not (number.isascii() and number.isdigit()):
+        if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
             raise _usage(f"--broker {text}: this is not ID=VALUE", "Such as --broker 1=kafka-1:7071.")
         found[value] = int(number)
     return found

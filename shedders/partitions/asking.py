@@ -53,6 +53,7 @@ def check(layout: ClusterLayout, request: PlanRequest) -> None:
             )
     _check_mode(request, alive)
     _check_range(request, alive)
+    _check_in_sync(layout, request)
 
 
 def _check_numbers(request: PlanRequest) -> None:
@@ -205,6 +206,23 @@ def _check_factors(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[
             f"the broker range has {len(usable)} usable brokers, but {cluster.name_of(worst)} has {factors[worst]} replicas",
             hint="Widen the range, or leave topics out.",
         )
+
+
+def _check_in_sync(layout: ClusterLayout, request: PlanRequest) -> None:
+    """Nobody asks for topics that take no more writes with acks=all; those that are so already may stay so."""
+    factor = request.replication_factor
+    if factor is None:
+        return
+    names = list(layout.topics)
+    for name, chosen in zip(names, _chosen(names, request), strict=True):
+        topic = layout.topics[name]
+        fewer = any(len(one.replicas) > factor for one in topic.partitions)
+        if chosen and fewer and factor < topic.min_isr:
+            raise RequestRefusedError(
+                f"a replication factor of {factor} is less than min.insync.replicas of topic {name}, {topic.min_isr}: "
+                "nobody could write to it with acks=all",
+                hint="Lower its min.insync.replicas first, or ask for more replicas.",
+            )
 
 
 def _chosen(topics: Sequence[str], request: PlanRequest) -> NDArray[np.bool_]:

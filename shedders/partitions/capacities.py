@@ -24,12 +24,12 @@ def capacities(cluster: VirtualCluster, asked: Capacities, field: str) -> dict[i
 
 
 def disk_capacities(cluster: VirtualCluster, layout: ClusterLayout, asked: Capacities) -> dict[int, int]:
-    """Bytes: as asked for, else the sum of the log directories that are online, where all of them tell."""
+    """Bytes: as asked for, else the sum of the log directories that are online, where all of them tell; 0 is not known."""
     found: dict[int, int] = {}
     for broker in layout.brokers:
         online = [one.total_bytes for one in broker.log_dirs if not one.offline]
         told = [one for one in online if one is not None]
-        if told and len(told) == len(online):
+        if sum(told) and len(told) == len(online):
             found[cluster.index[broker.id]] = sum(told)
     return found | capacities(cluster, asked, "disk_bytes")
 

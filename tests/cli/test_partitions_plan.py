@@ -181,3 +181,30 @@ def test_loads_of_the_spark_job_stand_in_place_of_those_of_the_layout(run: Run) 
     result = run("partitions", "plan", "--layout", EXAMPLE, "--loads", "other.jsonl")
     assert result.exit_code == 7
     assert "loads of the cluster another, not of example" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--window", "6h"), "--window is about samples, and --layout has loads already"),
+        (("--capacity", "disk=1GB", "--capacity", "disk=9TB"), "--capacity: disk stands there twice"),
+    ],
+)
+def test_options_that_would_be_passed_over_are_refused(run: Run, options: tuple[str, ...], said: str) -> None:
+    result = run("partitions", "plan", "--layout", EXAMPLE, "--out", "plan.json", *options)
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+    assert not Path("plan.json").exists()
+
+
+def test_a_folder_that_takes_no_plan_is_told_before_the_search(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(*_: object, **__: object) -> None:
+        raise AssertionError("searched first")
+
+    monkeypatch.setattr("shedders.partitions.planner.plan_partitions", search)
+    gone = Path("gone").absolute()
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result = run("partitions", "plan", "--layout", EXAMPLE)
+    assert result.exit_code == 7, result.output

@@ -180,3 +180,14 @@ def test_of_many_faults_eight_are_told(tmp_path: Path) -> None:
     many = [{"partition": number, "replicas": [7]} for number in range(100)]
     with pytest.raises(LayoutUnusableError, match="and 92 more"):
         read_layout_file(_written(tmp_path, _with([{"name": "t", "partitions": many}])))
+
+
+def test_loads_that_could_not_be_summed_in_64_bits_are_refused(tmp_path: Path) -> None:
+    """Sums and distances are reckoned with in arrays of int64, and an overflow would be a wrong plan."""
+    path = tmp_path / "huge.json"
+    load = PartitionLoad(disk_bytes=2**59)
+    write_layout(path, LAYOUT, PartitionLoads(of={("logs", 0): load}))
+    read_layout_file(path)  # two replicas: 2^60
+    write_layout(path, LAYOUT, PartitionLoads(of={("logs", 0): load, ("orders", 0): load}))
+    with pytest.raises(LayoutUnusableError, match="disk_bytes of all replicas together is 1729382256910270464, at most"):
+        read_layout_file(path)

@@ -313,3 +313,13 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         with pytest.raises(SourceError) as caught:
             FileSource(path).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
         assert caught.value.exit_code == 7
+
+
+def test_a_file_of_samples_that_never_ends_is_none(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is no file"):
+        FileSource(Path("/dev/zero")).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+    with pytest.raises(SourceError, match="cannot be read"):
+        FileSource(tmp_path / "a\0b").take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+    with pytest.raises(SourceError) as caught:
+        open_source("file", SourceOptions())
+    assert "--from-file" in caught.value.hint

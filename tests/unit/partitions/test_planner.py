@@ -1,7 +1,10 @@
 """Plans of small clusters, worked by hand."""
 
+from dataclasses import replace
+
 import pytest
 
+from loaddata.partitions.layout import LogDir
 from shedders.partitions.errors import RequestRefusedError
 from shedders.partitions.plan import GoalStatus
 from shedders.partitions.planner import plan_partitions
@@ -94,3 +97,27 @@ def test_what_contradicts_the_cluster_is_refused(request_: PlanRequest, said: st
     with pytest.raises(RequestRefusedError, match=said.replace("(", r"\(")) as caught:
         plan_partitions(layout(3, {"a": [[1, 2]]}), loads(), request_)
     assert caught.value.hint
+
+
+def test_a_topic_keeps_as_many_replicas_as_must_be_in_sync() -> None:
+    before = layout(3, {"a": [[1, 2, 3]], "b": [[1, 2]]})
+    needy = replace(before, topics={**before.topics, "a": replace(before.topics["a"], min_isr=2)})
+
+    def asked(factor: int, *topics: str) -> PlanRequest:
+        return PlanRequest(mode=Mode.REPLICATION_FACTOR, replication_factor=factor, topics=topics)
+
+    with pytest.raises(RequestRefusedError, match=r"less than min\.insync\.replicas of topic a, 2"):
+        plan_partitions(needy, loads(), asked(1, ".*"))
+    assert {one.topic for one in plan_partitions(needy, loads(), asked(1, "b")).moves} == {"b"}
+    assert {one.topic for one in plan_partitions(needy, loads(), asked(2, ".*")).moves} == {"a"}
+    already = replace(before, topics={"b": replace(before.topics["b"], min_isr=3)})
+    assert plan_partitions(already, loads(), asked(2, "b")).moves == (), "it is no worse than it was"
+
+
+def test_disks_of_no_size_are_not_known() -> None:
+    before = layout(2, {"a": [[1], [1]]})
+    empty = replace(
+        before, brokers=tuple(replace(one, log_dirs=(LogDir(path="/d", total_bytes=0),)) for one in before.brokers)
+    )
+    plan = plan_partitions(empty, loads({"a": [10, 10]}), PlanRequest(goals=(GoalChoice(name="disk"),)))
+    assert [one.added for one in plan.moves] == [(2,)]
