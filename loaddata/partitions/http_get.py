@@ -85,7 +85,7 @@ class _Asked(urllib.request.Request):
     """A request that knows its connections, so that they can be cut."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, headers={"Accept": "*/*"})  # noqa: S310 - the opener knows HTTP only
+        super().__init__(url, headers={"Accept": "*/*"})
         self._connections: list[http.client.HTTPConnection] = []
 
     def making(self, kind: Callable[..., http.client.HTTPConnection]) -> Callable[..., Any]:

@@ -45,7 +45,9 @@ def make(options: SourceOptions) -> PartitionSource:
         SourceError: No file is named.
     """
     if options.file is None:
-        raise SourceError("the source file wants a file", hint="Give --from-file FILE: JSON lines, or CSV with a header.")
+        raise SourceError(
+            "the source file wants a file", hint="Give --from-file FILE: JSON lines, or CSV with a header."
+        )
     return FileSource(options.file)
 
 

@@ -73,9 +73,7 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
         found = dict(pairs)
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
-            raise _OddError(
-                f"the name {cut(Counter(names).most_common(1)[0][0])!r} stands twice in an object"
-            )
+            raise _OddError(f"the name {cut(Counter(names).most_common(1)[0][0])!r} stands twice in an object")
         last[:] = [found]
 
     def no_number(text: str) -> None:

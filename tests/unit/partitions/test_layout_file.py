@@ -189,5 +189,7 @@ def test_loads_that_could_not_be_summed_in_64_bits_are_refused(tmp_path: Path) -
     write_layout(path, LAYOUT, PartitionLoads(of={("logs", 0): load}))
     read_layout_file(path)  # two replicas: 2^60
     write_layout(path, LAYOUT, PartitionLoads(of={("logs", 0): load, ("orders", 0): load}))
-    with pytest.raises(LayoutUnusableError, match="disk_bytes of all replicas together is 1729382256910270464, at most"):
+    with pytest.raises(
+        LayoutUnusableError, match="disk_bytes of all replicas together is 1729382256910270464, at most"
+    ):
         read_layout_file(path)
