@@ -51,16 +51,26 @@ class Files:
     picture: Path | None = None
     replace: bool = False
 
-    def check(self, *more: Path | None) -> None:
+    def check(self, *more: Path | None, read: Sequence[Path | None] = ()) -> None:
         """Refuse what could not be written, before any work is done.
 
+        Args:
+            more: Other files that are to be written.
+            read: Files that the results are made from.
+
         Raises:
-            StateChannelError: A file is there already, is named twice, cannot be written, or has no ending that says what it
-                is to be.
+            StateChannelError: A file is there already, is named twice, is read, cannot be written, or has no ending that says
+                what it is to be.
         """
         named = [one for one in (self.reassignment, self.rollback, self.picture, *more) if one is not None]
-        if len({one.absolute() for one in named}) < len(named):
+        if len({one.resolve() for one in named}) < len(named):
             raise CommandError("two results would go to one file", hint="Name a file for each.", code=ExitCode.USAGE)
+        sources = {one.resolve() for one in read if one is not None}
+        for one in named:
+            if one.resolve() in sources:
+                raise CommandError(
+                    f"{one} is what the result would be made from", hint="Name another file.", code=ExitCode.USAGE
+                )
         if self.picture is not None and self.picture.suffix.lower() not in PICTURES:
             raise CommandError(
                 f"--picture {self.picture}: neither a PNG nor an SVG",

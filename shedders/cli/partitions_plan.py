@@ -130,7 +130,7 @@ def plan(
 ) -> None:
     """Plan a rebalance of a Kafka cluster; nothing is moved, the plan is a file to be read first."""
     files = Files(reassignment=reassignment, rollback=rollback, replace=replace_)
-    files.check(out)
+    files.check(out, read=(layout, loads, capacities))
     if out is None:
         check_writable(Path("partition-plan.json"))  # its name is known only after the search
     if window is not None and (layout or loads):

@@ -66,7 +66,7 @@ def show(
 ) -> None:
     """Show a plan: what moves, how much that is, how goals and brokers stand before and after."""
     files = Files(reassignment=reassignment, rollback=rollback, picture=picture, replace=replace_)
-    files.check()
+    files.check(read=(file, layout))
     settings = partitions_settings(connect.settings())
     plan = _plan(connect, settings, file, layout)
     chosen = None

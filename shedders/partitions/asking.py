@@ -171,6 +171,9 @@ def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bo
     left_out = int(np.count_nonzero(~chosen))
     if left_out:
         remarks.append(f"{left_out} of {len(chosen)} topics stay as they are: excluded, or not among those asked for")
+    strange = sorted(set(request.capacities.of) - set(cluster.broker_ids))
+    if strange:
+        remarks.append(f"capacities are named of broker {_list(strange)}, which the cluster does not have")
     gone = set(request.offline_brokers)
     if request.mode is Mode.REMOVE_BROKERS:
         gone |= set(request.subjects)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel, TypeAdapter
 
 from loaddata.bulk import uncollected
+from loaddata.figures import LATEST_MS
 from loaddata.partitions.layout_file import TOPIC_NAME
 from loaddata.partitions.strict_json import (
     NUMBER_MAX,
@@ -134,6 +135,8 @@ def _faults(plan: Plan) -> Iterator[str]:
     """What is wrong with a plan whose fields are all of the right kind."""
     if not ID.fullmatch(plan.id):
         yield f"id: 16 hex digits are wanted, found {cut(repr(plan.id))}"
+    if not 0 <= plan.made_at_ms <= LATEST_MS:
+        yield f"made_at_ms: 0 to {LATEST_MS} is wanted, found {cut(str(plan.made_at_ms))}"
     goals = [one.name for one in plan.goals]
     if len(set(goals)) < len(goals):
         yield "goals: one stands there twice"

@@ -12,9 +12,11 @@ from click.testing import Result
 from shedders.cli import partitions_need
 from shedders.partitions.plan_file import write_plan
 from shedders.partitions.reassignment import to_json
+from tests.docs.generate import ROOT
 from tests.unit.partitions.plans import MIB, MOVES, PLAN, move
 
 Run = Callable[..., Result]
+EXAMPLE = ROOT / "design/examples/partitions/cluster.json"
 
 
 @pytest.fixture(autouse=True)
@@ -87,3 +89,29 @@ def test_a_large_plan_does_not_flood_the_terminal(run: Run) -> None:
     assert "and 29950 more" in result.stdout
     assert "and 469 more" in result.stdout
     assert len(result.stdout.splitlines()) < 150
+
+
+def test_a_plan_is_not_replaced_by_what_is_made_from_it(run: Run) -> None:
+    planned = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4", "--out", "mine.json")
+    assert planned.exit_code == 0, planned.output
+    Path("link.json").symlink_to("mine.json")
+    before = Path("mine.json").read_bytes()
+    for name in ("mine.json", "./mine.json", "link.json"):
+        result = run("partitions", "show", "mine.json", "--reassignment", name, "--replace")
+        assert result.exit_code == 2, result.output
+        assert "is what the result would be made from" in result.stderr
+    Path("layout.json").write_bytes(EXAMPLE.read_bytes())
+    result = run("partitions", "plan", "--layout", "layout.json", "--out", "layout.json", "--replace")
+    assert result.exit_code == 2, result.output
+    assert Path("mine.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("made_at_ms", [10**18, -1])
+def test_a_plan_of_no_time_is_refused(run: Run, made_at_ms: int) -> None:
+    planned = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4", "--out", "mine.json")
+    assert planned.exit_code == 0, planned.output
+    document = json.loads(Path("mine.json").read_text())
+    Path("odd.json").write_text(json.dumps(document | {"made_at_ms": made_at_ms}))
+    result = run("partitions", "show", "odd.json")
+    assert result.exit_code == 7, result.output
+    assert "made_at_ms: 0 to " in result.stderr

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from loaddata.partitions.capacity import Capacities, Capacity
 from loaddata.partitions.layout import LogDir
 from shedders.partitions.errors import RequestRefusedError
 from shedders.partitions.plan import GoalStatus
@@ -121,3 +122,11 @@ def test_disks_of_no_size_are_not_known() -> None:
     )
     plan = plan_partitions(empty, loads({"a": [10, 10]}), PlanRequest(goals=(GoalChoice(name="disk"),)))
     assert [one.added for one in plan.moves] == [(2,)]
+
+
+def test_capacities_of_unknown_brokers_are_said() -> None:
+    asked = PlanRequest(
+        goals=(GoalChoice(name="disk-capacity"),), capacities=Capacities(of={9: Capacity(disk_bytes=5)})
+    )
+    plan = plan_partitions(layout(2, {"a": [[1], [2]]}), loads({"a": [1, 1]}), asked)
+    assert plan.remarks == ("capacities are named of broker 9, which the cluster does not have",)
