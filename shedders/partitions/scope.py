@@ -103,6 +103,13 @@ class Scope:
         still: NDArray[np.bool_] = ~self.frozen[partitions]
         return found & still
 
+    def was_lost(self, partitions: Any, broker: int) -> NDArray[np.bool_]:
+        """Which of these partitions have lost their replica on this broker: it is made anew elsewhere, and never there again."""
+        if self.lost is None:
+            return np.zeros(len(partitions), dtype=bool)
+        found: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
+        return found
+
     def total(self, measure: Measure) -> int:
         """What all homes carry together once that has come which must leave elsewhere, or is to be added: no move changes it."""
         if measure not in self._totals:

@@ -109,6 +109,10 @@ class Search:
         held = cluster.replicas[partitions]
         for place in range(held.shape[1]):
             found &= held[:, place, None] != to
+        if scope.lost is not None:
+            lost = scope.lost[partitions]
+            for place in range(lost.shape[1]):
+                found &= lost[:, place, None] != to
         return found & self.affordable(partitions, sources)[:, None]
 
     def moves_to(self, partitions: Any, sources: Any, to: int) -> NDArray[np.bool_]:
@@ -122,7 +126,7 @@ class Search:
         rows = np.nonzero(found)[0]
         if not scope.leaders[to]:
             rows = rows[~leads[rows]]
-        rows = rows[~(cluster.replicas[partitions[rows]] == to).any(axis=1)]
+        rows = rows[~(cluster.replicas[partitions[rows]] == to).any(axis=1) & ~scope.was_lost(partitions[rows], to)]
         rows = rows[self.affordable(partitions[rows], sources[rows])]
         found[:] = False
         found[rows] = True
@@ -133,6 +137,8 @@ class Search:
         cluster, scope = self.cluster, self.scope
         here = cluster.holders(partition)
         if not scope.takers[to] or to in here or source not in here:
+            return False
+        if scope.lost is not None and to in scope.lost[partition]:
             return False
         leads = bool(cluster.leader[partition] == source)
         if (leads and not scope.leaders[to]) or not self.limits.move(partition, source, leads, to):
@@ -153,8 +159,8 @@ class Search:
         cluster, scope = self.cluster, self.scope
         if not (scope.takers[here] and scope.takers[there]):
             return np.zeros_like(wanted)
-        free = ~(cluster.replicas[ones] == there).any(axis=1)
-        free_too = ~(cluster.replicas[others] == here).any(axis=1)
+        free = ~(cluster.replicas[ones] == there).any(axis=1) & ~scope.was_lost(ones, there)
+        free_too = ~(cluster.replicas[others] == here).any(axis=1) & ~scope.was_lost(others, here)
         if not scope.leaders[there]:
             free &= cluster.leader[ones] != here
         if not scope.leaders[here]:

@@ -1,6 +1,7 @@
 """Plans of small clusters, worked by hand."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -130,3 +131,16 @@ def test_capacities_of_unknown_brokers_are_said() -> None:
     )
     plan = plan_partitions(layout(2, {"a": [[1], [2]]}), loads({"a": [1, 1]}), asked)
     assert plan.remarks == ("capacities are named of broker 9, which the cluster does not have",)
+
+
+def test_a_replica_whose_directory_is_away_never_goes_back_to_its_broker() -> None:
+    """The broker lives and takes others; sent back by a later goal, and away again, the search once never ended."""
+    whole = layout(3, {"a": [[1, 2], [1, 2], [2, 3], [3, 2]]})
+    topic = whole.topics["a"]
+    hurt = [replace(one, offline=one.replicas[1:], isr=one.replicas[:1]) for one in topic.partitions[:2]]
+    broken = replace(whole, topics={"a": replace(topic, partitions=(*hurt, *topic.partitions[2:]))})
+    ticks = count()
+    request = PlanRequest(mode=Mode.FIX_OFFLINE, time_budget_s=10_000)  # of a clock that goes on by being asked
+    plan = plan_partitions(broken, loads({"a": [10] * 4}), request, now_s=lambda: float(next(ticks)))
+    assert plan.complete
+    assert [(one.partition, one.after) for one in plan.moves] == [(0, (1, 3)), (1, (1, 3))]
