@@ -93,6 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clusters", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1, help="of the first cluster; the others follow it")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument(
+        "--minutes", type=float, help="end after so long, with the clusters that were looked at until then"
+    )
     parser.add_argument("--output", type=Path, help="the figures as JSON")
     parser.add_argument("--keep", action="store_true", help="put the figures where the documentation has them from")
     parser.add_argument("--verbose", action="store_true", help="each finding, not only the first ones")
@@ -100,23 +103,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     began_s = time.monotonic()
     seeds = range(given.seed, given.seed + given.clusters)
     found: list[Checked] = []
+    number = 0
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
         for number, plans in enumerate(pool.imap(checked, seeds, chunksize=4), start=1):
             found += plans
             if number % 500 == 0:
                 print(f"{number} clusters, {time.monotonic() - began_s:,.0f} s", file=sys.stderr, flush=True)
+            if given.minutes is not None and time.monotonic() - began_s >= 60 * given.minutes:
+                break
     wrong = [one for one in found if one.wrong]
     noted = [one for one in found if one.wrong or one.dear or one.other_end]
     for one in noted if given.verbose else (wrong or noted)[:SHOWN_MAX]:
         for line in (*one.wrong, *filter(None, [one.dear]), *one.other_end):
             print(f"seed {one.seed}, {one.mode}: {line}")
-    figures = {"clusters": given.clusters, "seed": given.seed, "modes": summary(found)}
+    figures = {"clusters": number, "seed": given.seed, "modes": summary(found)}
     refusals = Counter(one.refused for one in found if one.refused)
     print(json.dumps(figures, indent=1))
     for text, count in refusals.most_common(SHOWN_MAX):
         print(f"refused {count} times: {text}")
     print(
-        f"{len(found)} plans of {given.clusters} clusters, {len(wrong)} with something wrong, {time.monotonic() - began_s:,.0f} s"
+        f"{len(found)} plans of {number} clusters, {len(wrong)} with something wrong, {time.monotonic() - began_s:,.0f} s"
     )
     if given.keep:
         keep("check", figures)
