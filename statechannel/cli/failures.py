@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,6 +18,9 @@ from statechannel.errors import StateChannelError
 _USAGE_BASE: type[Exception] = next(
     cls for cls in typer.BadParameter.__mro__ if issubclass(cls, Exception) and cls.__name__ == "ClickException"
 )
+
+_A_BUG = "This is a bug. Run again with `statechannel --debug ...` and report it."
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class CommandError(StateChannelError):
@@ -69,8 +73,11 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
         return failed(*_usage(error), ExitCode.USAGE)
     except Exception as error:  # the last stand before the user
         _trace(debug)
-        hint = "This is a bug. Run again with `statechannel --debug ...` and report it."
-        return failed(f"{type(error).__name__}: {error}", hint, ExitCode.BUG)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            silence_stdout()  # often what had no room; nothing more could be said there
+            _tell(f"nothing more can be written: {error.strerror}", "Make room where the output or a file of it goes.")
+            return ExitCode.FAILED
+        return failed(f"{type(error).__name__}: {error}", _A_BUG, ExitCode.BUG)
     return result if isinstance(result, int) else ExitCode.OK
 
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from loaddata.partitions.cluster import VirtualCluster
-
 from shedders.partitions.plan import GoalStatus
 from shedders.partitions.planner import plan_partitions
 from shedders.partitions.request import Mode, PlanRequest

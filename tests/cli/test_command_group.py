@@ -152,6 +152,16 @@ def test_where_nobody_reads_any_more_the_command_ends_well(output: str) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_where_the_output_has_no_room_that_is_said(output: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [*COMMAND, "acl", "show", "--role", "broker", "--output", output]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert ended.returncode == ExitCode.FAILED
+    assert b"error: nothing more can be written: No space left on device" in ended.stderr
+    assert b"bug" not in ended.stderr
+
+
 def test_a_variable_that_is_no_text_is_named_and_not_told(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
