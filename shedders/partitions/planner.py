@@ -1,8 +1,8 @@
 """The planner: goals in order change a virtual cluster; the difference from the real one is the plan.
 
-Rounds over all goals are made until one makes no move; then what no goal needs is taken back, and both again until nothing
-changes. Each move lessens its goal's excess and no earlier goal's, each taking back copies less at the same excess: so this
-ends, and planning again from where it ends finds nothing to do.
+Each goal moves what helps it until it finds nothing more; then what no goal so far needs is taken back, and the goals so far
+are gone through again, until nothing changes; then comes the next. Each move lessens its goal's excess and no earlier goal's,
+each taking back copies less at the same excess: so this ends, and planning again from where it ends finds nothing to do.
 """
 
 from __future__ import annotations
@@ -132,9 +132,6 @@ def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
         nothing = goal.prepare()
         spread = None if nothing is not None else goal.spread()
         works.append(_Work(goal=goal, nothing=nothing, before=spread, limits=limits, earlier=earlier))
-    for work in works:
-        if work.nothing is None:
-            work.goal.limit(search.wishes)
     return works
 
 
@@ -144,21 +141,40 @@ def _run(
     clock: Callable[[], float],
     progress: Callable[[str, int, int], None] | None,
 ) -> bool:
-    """Search to the end, or to that of the time budget; whether it came to the end."""
-    leaders_first = any(work.goal.name == "preferred-leader" for work in works)
+    """Search to the end, or to that of the time budget; whether it came to the end.
+
+    Each goal is taken up when those before it can get no further, so that these end at least where they would without it.
+    """
+    limits = Limits(search.cluster)
+    active: list[tuple[int, _Work]] = []
     try:
-        while True:
-            made = 0
-            for bit, work in enumerate(works):
-                if work.nothing is None:
-                    made += _work(search, work, 1 << bit, clock, progress)
-            search.begin("", 0, search.wishes, ())
-            made += trade(search, search.wishes)
-            made += take_back(search, search.wishes, leaders_first=leaders_first)
-            if not made:
-                return True
+        for bit, work in enumerate(works):
+            if work.nothing is None:
+                work.goal.limit(limits)
+                active.append((1 << bit, work))
+                if _work(search, work, 1 << bit, clock, progress):
+                    _settle(search, active, limits, clock, progress)
     except TimeSpentError:
         return False
+    return True
+
+
+def _settle(
+    search: Search,
+    active: list[tuple[int, _Work]],
+    limits: Limits,
+    clock: Callable[[], float],
+    progress: Callable[[str, int, int], None] | None,
+) -> None:
+    """Take back what these goals do not need and go on with them, until nothing changes."""
+    leaders_first = any(work.goal.name == "preferred-leader" for _, work in active)
+    while True:
+        search.begin(active[-1][1].goal.name, 0, limits, ())
+        made = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
+        for bit, work in active:
+            made += _work(search, work, bit, clock, progress)
+        if not made:
+            return
 
 
 def _work(

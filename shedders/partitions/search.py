@@ -34,10 +34,12 @@ class Step(NamedTuple):
     Attributes:
         goal: Name of the goal that made it, or `TAKEN_BACK`.
         moves: One move, or several that are only good together.
+        upto: Of what is taken back: the last goal that was taken up so far; those after it have no say yet.
     """
 
     goal: str
     moves: tuple[Move, ...]
+    upto: str = ""
 
 
 class Search:
@@ -45,7 +47,6 @@ class Search:
 
     Attributes:
         limits: Of the goals that come before the one at work.
-        wishes: Of all goals: where something must go somewhere, it had best go where all allow it.
         earlier: Goals that come before the one at work.
         reasons: Which goals moved a partition, a bit each. P.
         steps: What was done, where somebody wants to know; else None.
@@ -68,7 +69,6 @@ class Search:
         self.cluster = cluster
         self.scope = scope
         self.limits = Limits(cluster)
-        self.wishes = Limits(cluster)
         self.earlier: tuple[Goal, ...] = ()
         self.reasons: NDArray[np.int64] = np.zeros(cluster.size, dtype=np.int64)
         self.steps = steps
@@ -98,12 +98,12 @@ class Search:
 
     # --- what may be done -------------------------------------------------------------------
 
-    def moves(self, partitions: Any, sources: Any, to: Any, *, within: Limits | None = None) -> NDArray[np.bool_]:
+    def moves(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
         """Whether n replicas may go to each of m brokers: n x m. They must be movable, and the brokers takers."""
         self.look()
         cluster, scope = self.cluster, self.scope
         leads = cluster.leader[partitions] == sources
-        found: NDArray[np.bool_] = (within or self.limits).moves(partitions, sources, leads, to)
+        found: NDArray[np.bool_] = self.limits.moves(partitions, sources, leads, to)
         if not scope.all_lead:
             found &= ~leads[:, None] | scope.leaders[to]
         held = cluster.replicas[partitions]
@@ -237,13 +237,16 @@ class Search:
             for partition in touched:
                 self.reasons[partition] |= self._bit
         if self.steps is not None:
-            self.steps.append(Step(TAKEN_BACK if taken_back else self._goal, tuple(done)))
+            self.steps.append(self._step(tuple(done), taken_back=taken_back))
+
+    def _step(self, moves: tuple[Move, ...], *, taken_back: bool) -> Step:
+        return Step(TAKEN_BACK, moves, self._goal) if taken_back else Step(self._goal, moves)
 
     def leader_first(self, partition: int) -> None:
         """Put the leader of a partition first, where it is not."""
         done = self._leaders_first({partition})
         if done and self.steps is not None:
-            self.steps.append(Step(TAKEN_BACK, tuple(done)))
+            self.steps.append(self._step(tuple(done), taken_back=True))
 
     def _leaders_first(self, partitions: set[int]) -> list[Move]:
         """Who is to lead stands first in the list: the election of preferred leaders at the end makes it so."""

@@ -75,7 +75,7 @@ def counted(cluster: VirtualCluster):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_move_and_its_inverse_change_nothing_and_sums_are_those_of_a_fresh_count(seed: int) -> None:
     layout, loads, _ = random_cluster(seed)
     cluster, dice = VirtualCluster(layout, loads, room=4), random.Random(seed)

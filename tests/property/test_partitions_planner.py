@@ -40,7 +40,7 @@ def check_moves(plan: Plan, mode: Mode, request: PlanRequest) -> None:
 
 @pytest.mark.parametrize("mode", list(Mode))
 @given(seed=seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_target_that_is_reached_needs_no_more_moves(mode: Mode, seed: int) -> None:
     layout, loads, empty = random_cluster(seed)
     request = asked(mode, [one.id for one in layout.brokers], empty)

@@ -181,12 +181,12 @@ def _worsened_on_the_way(meter: Meter, plan: Plan, steps: list[Step]) -> Iterato
         return {name: meter(name, replay.state, shares[name]).excess for name in watched}
 
     before = excesses()
-    for goal, group in itertools.groupby(steps, key=lambda one: one.goal):
+    for (goal, upto), group in itertools.groupby(steps, key=lambda one: (one.goal, one.upto)):
         for step in group:
             for move in step.moves:
                 replay.make(move)
         after = excesses()
-        earlier = names[: names.index(goal)] if goal in names else names
+        earlier = names[: names.index(goal)] if goal in names else names[: names.index(upto) + 1]
         for name in watched:
             if name in earlier and after[name] > before[name]:
                 yield f"{goal} worsened {name} on the way: excess {before[name]}, then {after[name]}"

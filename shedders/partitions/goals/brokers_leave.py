@@ -19,7 +19,7 @@ class BrokersLeave(Evacuation):
 
         replicas of the broker = 0
 
-    Moves: the largest replicas first, each to the emptiest broker that all goals allow, else that the hard ones allow.
+    Moves: the largest replicas first, each to the emptiest broker that the hard goals allow.
 
     Example: broker 4 is removed with 10 replicas: each is copied once, nothing else is.
 

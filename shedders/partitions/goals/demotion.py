@@ -64,8 +64,7 @@ class Demotion(Goal):
                 found = (to != leader) & search.switches(partitions, to)
                 if not found.any():
                     continue
-                wished = found & search.wishes.switches(partitions, to)
-                to = to[wished if wished.any() else found]
+                to = to[found]
                 sums = cluster.sums
                 load = sums[Measure.LEADER_IN] if sums[Measure.LEADER_IN].any() else sums[Measure.LEADERS]
                 search.switch(partition, int(to[np.lexsort((to, load[to]))[0]]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Evacuation(Goal):
-    """Replicas leave: the largest first, each to where all goals allow it, else to where the hard ones do."""
+    """Replicas leave: the largest first; later goals may place them better, which copies nothing more."""
 
     hard = True
     unit = "replicas"
@@ -56,8 +56,7 @@ class Evacuation(Goal):
             found = search.moves(one, here, homes)[0]
             if not found.any():
                 continue
-            wished = found & search.moves(one, here, homes, within=search.wishes)[0]
-            takers = homes[wished if wished.any() else found]
+            takers = homes[found]
             partition = int(one[0])
             counts = cluster.topic_replicas[cluster.topic_of[partition]]
             to = int(takers[np.lexsort((takers, counts[takers], search.fullness()[takers]))[0]])

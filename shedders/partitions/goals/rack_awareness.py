@@ -26,7 +26,7 @@ class RackAwareness(Goal):
     With enough racks that is 1; with RF 3 on 2 racks it is 2 (2 + 1). Where no broker has a rack there is nothing to go by;
     where some have none, each of those is a rack of its own.
 
-    Moves: a replica off a rack that has too many, followers first, to the emptiest broker of a rack that has room.
+    Moves: a replica off a rack that has too many, from the fullest broker, to the emptiest broker of a rack that has room.
 
     Example: replicas on brokers a1, a2 and b1 of racks a, b, c: the replica on a2 moves to rack c.
 
@@ -140,10 +140,9 @@ class RackAwareness(Goal):
         fullness = search.fullness()
         leads = here == self.cluster.leader[partition]
         counts = self.cluster.topic_replicas[self.cluster.topic_of[partition]]
-        wished = found & search.wishes.moves(partitions, here, leads, to)
-        order = np.lexsort((here, leads, -counts[here], -fullness[here], ~wished.any(axis=1)))
+        order = np.lexsort((here, leads, -counts[here], -fullness[here]))
         row = next(int(one) for one in order if found[one].any())
-        takers = to[wished[row] if wished[row].any() else found[row]]
+        takers = to[found[row]]
         best = np.lexsort((takers, fullness[takers], counts[takers]))[0]
         search.move(partition, int(here[row]), int(takers[best]))
         return True
