@@ -73,12 +73,17 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
         return failed(*_usage(error), ExitCode.USAGE)
     except Exception as error:  # the last stand before the user
         _trace(debug)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            silence_stdout()  # often what had no room; nothing more could be said there
-            _tell(f"nothing more can be written: {error.strerror}", "Make room where the output or a file of it goes.")
-            return ExitCode.FAILED
-        return failed(f"{type(error).__name__}: {error}", _A_BUG, ExitCode.BUG)
+        return _no_room(error) or failed(f"{type(error).__name__}: {error}", _A_BUG, ExitCode.BUG)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _no_room(error: Exception) -> int:
+    """The exit code where a disk is full; 0: it is something else."""
+    if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
+        return 0
+    silence_stdout()  # often what had no room; nothing more could be said there
+    _tell(f"nothing more can be written: {error.strerror}", "Make room where the output or a file of it goes.")
+    return ExitCode.FAILED
 
 
 def _usage(error: Any) -> tuple[str, str]:
