@@ -14,7 +14,7 @@ def test_list_has_all_goals_in_their_order() -> None:
     result = CliRunner().invoke(app, ["list", "--output", "json"])
     assert result.exit_code == 0
     assert [one["name"] for one in json.loads(result.stdout)["goals"]] == [*OWN, *OF_MODES]
-    table = CliRunner().invoke(app, ["list"]).stdout
+    table = CliRunner().invoke(app, ["list"], env={"COLUMNS": "300"}).stdout
     assert all(name in table for name in (*OWN, *OF_MODES))
 
 

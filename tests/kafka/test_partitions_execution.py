@@ -44,7 +44,14 @@ RECORDS = 3_000
 WAIT_S = 120.0
 QUICK = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
 """A dead node is found out after so long."""
-PACE = {"poll_s": 0.1, "full_look_s": 0.5, "settle_s": 1, "executor_away_s": 4, "broker_grace_s": 90, "urp_grace_s": 90}
+PACE = {
+    "poll_s": 0.1,
+    "full_look_s": 0.5,
+    "settle_s": 1,
+    "executor_away_s": 60,
+    "broker_grace_s": 200,
+    "urp_grace_s": 200,
+}
 
 
 @dataclass
