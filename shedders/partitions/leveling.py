@@ -177,10 +177,11 @@ def _place(
             return
         if made and row >= together and weight > excess:
             continue
-        values = goal.values[takers]
-        now = np.where((gain[row] > 0) & (values + weight <= goal.high[takers]), goal.worth(weight, broker, takers), 0)
-        to = int(takers[_best(now, goal.relative()[takers])])
-        if now.max() > 0 and (not made or search.can_move(int(part[row]), broker, to)):
+        open_ = takers[gain[row] > 0]
+        now = goal.worth(weight, broker, open_)
+        now[goal.values[open_] + weight > goal.high[open_]] = 0
+        to = int(open_[_best(now, goal.relative()[open_])]) if now.any() else -1
+        if to >= 0 and (not made or search.can_move(int(part[row]), broker, to)):
             search.move(int(part[row]), broker, to)
             made = True
         else:

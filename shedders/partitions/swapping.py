@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 TRIED: Final = 12
 """So many replicas of a broker are tried, the best fitting first."""
+LOOKED_AT: Final = 256
+"""So many of the swaps that were found are looked at, one after the other."""
 PARTNERS: Final = 8
 """With so many brokers, the most different first."""
 
@@ -72,7 +74,7 @@ def _fitting(search: Search, goal: BrokerGoal, partitions: Any, weight: Any, amo
 
 
 def _exchange(search: Search, goal: BrokerGoal, ones: Any, here: int, others: Any, there: int) -> bool:
-    """Make the swap that copies the fewest bytes for what it brings: a heavier replica here, a lighter one there."""
+    """Make swaps that copy the fewest bytes for what they bring: a heavier replica here, a lighter one there."""
     if not len(ones) or not len(others):
         return False
     cluster = search.cluster
@@ -84,6 +86,18 @@ def _exchange(search: Search, goal: BrokerGoal, ones: Any, here: int, others: An
         return False
     found, size = gain[at, also], cluster.load[:, Known.DISK]
     copied = size[ones[at]] + size[others[also]] + 1
-    best = int(np.lexsort((others[also], ones[at], -found, copied / found))[0])
-    search.swap(int(ones[at[best]]), here, int(others[also[best]]), there)
+    order = np.lexsort((others[also], ones[at], -found, copied / found))[:LOOKED_AT]
+    used: set[int] = set()
+    yes = np.ones((1, 1), dtype=bool)
+    for place in order.tolist():
+        row, column, partition, other = int(at[place]), int(also[place]), int(ones[at[place]]), int(others[also[place]])
+        if partition in used or other in used:
+            continue
+        one, another = ones[row : row + 1], others[column : column + 1]
+        if used:
+            now = int(goal.worth(heavy[row] - light[column], here, there))
+            if now < int(gain[row, column]) or not search.swaps(one, here, another, there, yes)[0, 0]:
+                continue
+        search.swap(partition, here, other, there)
+        used |= {partition, other}
     return True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shedders.partitions.limits import Limits
     from shedders.partitions.search import Search
 
-PAIRS_MAX: Final = 1_000
+PAIRS_MAX: Final = 200
 """So many pairs of brokers are looked at in a pass: those between which most bytes go first."""
 ONES_MAX: Final = 64
 """So many moved replicas of a pair: the largest first."""
@@ -56,6 +56,9 @@ def _pass(search: Search, limits: Limits) -> int:
 def _between(search: Search, limits: Limits, ones: Any, broker: int, home: int) -> int:
     """Trade replicas that came to a broker from their home for smaller ones that are there still."""
     cluster, scope, size = search.cluster, search.scope, search.cluster.load[:, Known.DISK]
+    # Trades between other brokers may have moved them meanwhile.
+    held_by = cluster.replicas[ones]
+    ones = ones[(held_by == broker).any(axis=1) & ~(held_by == home).any(axis=1)]
     made = 0
     while len(ones):
         search.look()

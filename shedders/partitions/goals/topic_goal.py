@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from shedders.partitions.search import Search
 
 CHUNK: Final = 128
+
+
+class _Way(NamedTuple):
+    """From where to where a topic is levelled, and as long as what.
+
+    Attributes:
+        sources: B. takers: B.
+        floor: A broker that counts gives as long as it has more.
+        ceiling: A broker takes as long as it has less.
+    """
+
+    sources: NDArray[np.bool_]
+    takers: NDArray[np.bool_]
+    floor: int
+    ceiling: int
 
 
 class TopicGoal(Goal):
@@ -97,38 +112,30 @@ class TopicGoal(Goal):
 
     def _step(self, search: Search, topic: int) -> int:
         """Moves in a topic: from brokers above to those below, else off those above, else onto those below."""
-        counts, low, high = self.counts[topic], self.low[topic], self.high[topic]
+        counts, low, high = self.counts[topic], int(self.low[topic]), int(self.high[topic])
         over, under = self.cells & (counts > high), self.cells & (counts < low)
         if not over.any() and not under.any():
             return 0
-        givers = (~self.cells & (counts > 0)) | (self.cells & (counts > low))
+        givers = np.where(self.cells, counts > low, counts > 0)
         takers = self.cells & (counts < high)
-        pairs = [(over, under), (over, takers), (givers, under)]
-        pairs = [(source, to) for source, to in pairs if source.any() and to.any()]
-        ways = [self._switch] * self.leading + [self._move] * self.moves_data
-        for way in ways:
-            for source, to in pairs:
-                made = way(search, topic, source, to)
-                if made:
-                    return made
-        return 0
+        ways = [_Way(over, under, high, low), _Way(over, takers, high, high), _Way(givers, under, low, low)]
+        ways = [way for way in ways if way.sources.any() and way.takers.any()]
+        means = [self._switch] * self.leading + [self._move] * self.moves_data
+        return next((made for by in means for way in ways if (made := by(search, topic, way))), 0)
 
-    def _still(self, topic: int, source: int, to: int) -> bool:
-        """Whether a move from here to there still lessens the excess."""
-        counts, low, high = self.counts[topic], int(self.low[topic]), int(self.high[topic])
-        here, there = int(counts[source]), int(counts[to])
-        counted = bool(self.cells[source])
-        better = int(counted and here > high) + int(there < low)
-        worse = int(counted and here <= low) + int(there >= high)
-        return better > worse
+    def _still(self, topic: int, way: _Way, source: int, to: int) -> bool:
+        """Whether a move from here to there still helps."""
+        counts = self.counts[topic]
+        here = int(counts[source]) > (way.floor if self.cells[source] else 0)
+        return here and int(counts[to]) < way.ceiling
 
     def _rows(self, topic: int) -> NDArray[np.int64]:
         first = self.cluster.first_of
         rows = np.arange(first[topic], first[topic + 1])
         return rows[~self.scope.frozen[rows]]
 
-    def _switch(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> int:
-        cluster = self.cluster
+    def _switch(self, search: Search, topic: int, way: _Way) -> int:
+        cluster, sources, to = self.cluster, way.sources, way.takers
         rows = self._rows(topic)
         rows = rows[search.scope.may_switch(rows)]
         rows = rows[sources[cluster.leader[rows]]]
@@ -146,15 +153,15 @@ class TopicGoal(Goal):
         for place in order.tolist():
             partition, broker = int(partitions[place]), int(brokers[place])
             leader = int(cluster.leader[partition])
-            if leader == broker or not sources[leader] or not self._still(topic, leader, broker):
+            if leader == broker or not sources[leader] or not self._still(topic, way, leader, broker):
                 continue
             if not made or search.limits.switch(partition, broker):
                 search.switch(partition, broker)
                 made += 1
         return made
 
-    def _move(self, search: Search, topic: int, sources: NDArray[np.bool_], to: NDArray[np.bool_]) -> int:
-        cluster = self.cluster
+    def _move(self, search: Search, topic: int, way: _Way) -> int:
+        cluster, sources = self.cluster, way.sources
         rows = self._rows(topic)
         held = cluster.replicas[rows]
         fits = (held >= 0) & sources[held]
@@ -169,23 +176,43 @@ class TopicGoal(Goal):
         copied = np.where(search.scope.placed(partitions, brokers), 0, size)
         order = np.lexsort((partitions, brokers, -fullness[brokers], -size, copied))
         partitions, brokers = partitions[order], brokers[order]
-        takers = np.nonzero(to & search.scope.takers)[0]
+        takers = np.nonzero(way.takers & search.scope.takers)[0]
         made = 0
         for begin in range(0, len(partitions), CHUNK):
-            some, here = partitions[begin : begin + CHUNK], brokers[begin : begin + CHUNK]
-            found = search.moves(some, here, takers)
-            for row in np.nonzero(found.any(axis=1))[0].tolist():
-                choice = takers[found[row]]
-                broker = int(choice[search.cluster.sums[search.full_by][choice].argmin()])
-                partition, source = int(some[row]), int(here[row])
-                if not self._still(topic, source, broker):
-                    continue
-                if not made or search.can_move(partition, source, broker):
-                    search.move(partition, source, broker)
-                    made += 1
+            made = self._some(
+                search, topic, way, partitions[begin : begin + CHUNK], brokers[begin : begin + CHUNK], takers
+            )
             if made:
-                return made
-        return 0
+                break
+        return made
+
+    def _some(self, search: Search, topic: int, way: _Way, partitions: Any, sources: Any, takers: Any) -> int:
+        """Move of these replicas, in order, what may be moved and still helps."""
+        found = search.moves(partitions, sources, takers)
+        rows = np.nonzero(found.any(axis=1))[0]
+        counts, full = self.counts[topic], search.cluster.sums[search.full_by]
+        spare = np.where(self.cells, counts - way.floor, counts).tolist()
+        open_ = np.ones(len(takers), dtype=bool)
+        made = 0
+        for row, partition, source in zip(
+            rows.tolist(), partitions[rows].tolist(), sources[rows].tolist(), strict=True
+        ):
+            if spare[source] <= 0:
+                continue
+            choice = takers[found[row] & open_]
+            if not len(choice):
+                continue
+            broker = int(choice[full[choice].argmin()])
+            if made and not search.can_move(partition, source, broker):
+                continue
+            search.move(partition, source, broker)
+            made += 1
+            spare[source] -= 1
+            if counts[broker] >= way.ceiling:
+                open_[takers == broker] = False
+                if not open_.any():
+                    break
+        return made
 
     def witness(self, search: Search) -> str:
         """Where it is not met, and why."""
