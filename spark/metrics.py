@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 from pyspark.sql import SparkSession
@@ -21,6 +22,12 @@ from pyspark.sql.streaming.listener import (
 
 from spark.errors import SparkJobError
 from spark.lags import lags
+from spark.running import Work, run_query
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark.streaming import Streaming
 
 LOOPBACK = "127.0.0.1"
 OnProgress = Callable[[StreamingQueryProgress], None]
@@ -126,3 +133,17 @@ def measured(session: SparkSession, metrics: JobMetrics, port: int | None) -> It
         if server is not None:
             server.shutdown()
             server.server_close()
+
+
+def run_measured(
+    session: SparkSession,
+    told: Streaming,
+    metrics: JobMetrics,
+    start: Callable[[], StreamingQuery],
+    *,
+    work: Work,
+    stop: threading.Event,
+) -> None:
+    """Run a query as its options say, with its figures served meanwhile; see `measured` and `run_query`."""
+    with measured(session, metrics, told.metrics_port):
+        run_query(start, stop=stop, work=work, retries=told.retries, stop_timeout_s=told.stop_timeout_s)

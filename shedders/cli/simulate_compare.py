@@ -22,13 +22,13 @@ from shedders.cli.simulating import (
     OutFolder,
     Seeds,
     contender_names,
-    made_folder,
     need_extra,
     parse_seeds,
     write_pictures,
 )
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.cli.folders import made_folder
 from statechannel.cli.options import Connect, OutputAs
 from statechannel.cli.output import Output, print_json, progress, say
 

@@ -25,13 +25,13 @@ from shedders.cli.simulating import (
     OutFolder,
     Seeds,
     check_contenders,
-    made_folder,
     need_extra,
     parse_seeds,
 )
 from statechannel.audit.new_file import check_writable
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.cli.folders import made_folder
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, progress, say
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shedders.cli.results import write_file
-from statechannel.audit.new_file import check_writable
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 
@@ -94,24 +93,6 @@ def check_contenders(given: Sequence[str]) -> None:
     from shedders.simulate.contenders import contenders  # noqa: PLC0415 - numpy is needed only here
 
     contenders(contender_names(given))
-
-
-def made_folder(path: Path) -> Path:
-    """The folder, made if it is not there.
-
-    Raises:
-        CommandError: It cannot be.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(
-            f"the folder {path} cannot be made: {error.strerror or error}",
-            hint="Name a folder that can be written to.",
-            code=ExitCode.BAD_EXPORT,
-        ) from error
-    check_writable(path / "probe")
-    return path
 
 
 def write_pictures(folder: Path, name: str, picture: Picture) -> list[Path]:

@@ -86,22 +86,15 @@ def run(session: SparkSession, told: Streaming, options: LoadViewsOptions, stop:
     # Imported late: help must not wait for Spark.
     from spark.load_figures import LoadFigures  # noqa: PLC0415
     from spark.load_views import LoadViews  # noqa: PLC0415
-    from spark.metrics import JobMetrics, measured  # noqa: PLC0415
-    from spark.running import Work, run_query  # noqa: PLC0415
+    from spark.metrics import JobMetrics, run_measured  # noqa: PLC0415
+    from spark.running import Work  # noqa: PLC0415
 
     refuse_foreign(options.table, JOB, "view")
     metrics = JobMetrics(JOB)
     figures = LoadFigures(metrics.registry)
     job = LoadViews(session, options, on_batch=figures.took)
     work = Work(job.take, stop)
-    with measured(session, metrics, told.metrics_port):
-        run_query(
-            lambda: job.start(work),
-            stop=stop,
-            work=work,
-            retries=told.retries,
-            stop_timeout_s=told.stop_timeout_s,
-        )
+    run_measured(session, told, metrics, lambda: job.start(work), work=work, stop=stop)
 
 
 app = job_app(load_views)

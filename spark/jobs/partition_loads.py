@@ -74,10 +74,10 @@ def run(session: SparkSession, told: Streaming, options: PartitionLoadsOptions, 
         StateChannelError: What ended it.
     """
     # Imported late: help must not wait for Spark.
-    from spark.metrics import JobMetrics, measured  # noqa: PLC0415
+    from spark.metrics import JobMetrics, run_measured  # noqa: PLC0415
     from spark.partition_figures import PartitionFigures  # noqa: PLC0415
     from spark.partition_loads import PartitionLoads  # noqa: PLC0415
-    from spark.running import Work, run_query  # noqa: PLC0415
+    from spark.running import Work  # noqa: PLC0415
 
     for foreign in ("view", "views"):
         refuse_foreign(options.table, JOB, foreign)
@@ -85,14 +85,7 @@ def run(session: SparkSession, told: Streaming, options: PartitionLoadsOptions, 
     figures = PartitionFigures(metrics.registry)
     job = PartitionLoads(session, options, on_batch=figures.took)
     work = Work(job.take, stop)
-    with measured(session, metrics, told.metrics_port):
-        run_query(
-            lambda: job.start(work),
-            stop=stop,
-            work=work,
-            retries=told.retries,
-            stop_timeout_s=told.stop_timeout_s,
-        )
+    run_measured(session, told, metrics, lambda: job.start(work), work=work, stop=stop)
 
 
 app = job_app(partition_loads)

@@ -76,8 +76,8 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
     from spark.channel_log import ChannelTopic, raw_rows  # noqa: PLC0415
     from spark.channel_publish import Changes, to_topic  # noqa: PLC0415
     from spark.channel_table import ChannelTable  # noqa: PLC0415
-    from spark.metrics import JobMetrics, measured  # noqa: PLC0415
-    from spark.running import Work, run_query  # noqa: PLC0415
+    from spark.metrics import JobMetrics, run_measured  # noqa: PLC0415
+    from spark.running import Work  # noqa: PLC0415
     from spark.store import SnapshotStore  # noqa: PLC0415
     from spark.table_figures import TableFigures  # noqa: PLC0415
 
@@ -117,8 +117,7 @@ def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading
         writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", told.checkpoint)
         return writer.trigger(**told.trigger()).start()
 
-    with measured(session, metrics, told.metrics_port):
-        run_query(start, stop=stop, work=work, retries=told.retries, stop_timeout_s=told.stop_timeout_s)
+    run_measured(session, told, metrics, start, work=work, stop=stop)
     newest = store.latest()
     if newest is not None:
         meta = newest.meta

@@ -13,6 +13,7 @@ import typer
 
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.cli.folders import made_folder
 from statechannel.demo.cluster import Cluster
 from statechannel.demo.launch import story_in
 from statechannel.demo.narrator import Narrator
@@ -44,7 +45,7 @@ def demo(
     With --balance: generated load with a hot spot, balanced, with a plot of it at the end; two minutes.
     """
     if balance:
-        _make(plots)
+        made_folder(plots)
     story = story_in(plots, quiet_s) if balance else Story
     with _terminated_as_interrupted():
         broken = run_demo(Cluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep, story_of=story)
@@ -54,17 +55,6 @@ def demo(
             hint="This is a bug; the folder named above has the brokers' logs.",
             code=ExitCode.FAILED,
         )
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(
-            f"the folder {folder} cannot be made: {error.strerror or error}",
-            hint="Name a folder that can be written to by --plots.",
-            code=ExitCode.BAD_EXPORT,
-        ) from error
 
 
 @contextmanager

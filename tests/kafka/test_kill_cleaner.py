@@ -11,14 +11,14 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from statechannel.api import Done, StateChannel
+from statechannel.api import StateChannel
 from statechannel.core import auditor
 from statechannel.core.bundle import bundle_key, children_of, namespace_bounds
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
-from tests.support.channels import make_settings
+from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import audit_of, owners, read_log, settled
 from tests.twin.junk import NEWER, ODD_KEYS, is_large, ways
@@ -174,7 +174,7 @@ async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_wor
         StateChannel.open(settings, broker="m2", join_timeout_s=30) as two,
     ):
         with full_reader(at, topic_prefix) as full:
-            assert isinstance(await (await one.create_namespace(NAMESPACE, 16)).outcome(20), Done)
+            await created(one, NAMESPACE, 16)
             await owners(one, BUNDLES)
             begun_s = asyncio.get_running_loop().time()
             cleaned = []

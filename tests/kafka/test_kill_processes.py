@@ -16,6 +16,7 @@ from statechannel.core.digest import digest
 from statechannel.core.states import State
 from statechannel.demo.cluster import command_path
 from statechannel.embedded import KafkaServer
+from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import EXPIRY_S, Directed, audit_of, owners, read_log, settled, survivor, victim
 
@@ -42,10 +43,6 @@ async def ended(process: asyncio.subprocess.Process, timeout_s: float = 40) -> i
         return await process.wait()
 
 
-async def create(channel: StateChannel) -> None:
-    assert isinstance(await (await channel.create_namespace(NAMESPACE, 8)).outcome(30), Done)
-
-
 async def test_second_process_of_a_living_id_refuses_and_of_a_paused_one_replaces_it(
     kafka: Kafka, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -53,7 +50,7 @@ async def test_second_process_of_a_living_id_refuses_and_of_a_paused_one_replace
     started = []
     try:
         async with survivor("s", kafka.bootstrap_servers, topic_prefix, placement) as channel:
-            await create(channel)
+            await created(channel, NAMESPACE, 8)
             first = await broker_run("p", kafka, topic_prefix, tmp_path)
             started.append(first)
             placement.wanted = dict.fromkeys(BUNDLES, "p")
@@ -109,7 +106,7 @@ async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, 
         survivor("s1", at, topic_prefix, placement) as first,
         survivor("s2", at, topic_prefix, placement) as second,
     ):
-        await create(first)
+        await created(first, NAMESPACE, 8)
         await owners(first, BUNDLES)
         enough = asyncio.Event()
         acknowledged: list[str] = []

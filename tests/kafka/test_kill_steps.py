@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from statechannel.api import Done, StateChannel
+from statechannel.api import StateChannel
 from statechannel.audit.story import Cause, End
 from statechannel.core.bundle import bundle_key, children_of, even_bounds, namespace_bounds
 from statechannel.core.digest import digest
 from statechannel.core.states import State
 from statechannel.core.verdict import REJECTIONS
+from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import (
     Directed,
@@ -100,8 +101,7 @@ async def stuck_everywhere(kafka: Kafka, name: str) -> AsyncIterator[Scene]:
         survivor("s1", at, name, placement) as first,
         survivor("s2", at, name, placement) as second,
     ):
-        created = await first.create_namespace(NAMESPACE, 32)
-        assert isinstance(await created.outcome(30), Done)
+        await created(first, NAMESPACE, 32)
         owned = {bundle: case.first for bundle, case in CASE_OF.items() if case.first} | dict.fromkeys(
             UNTOUCHED, VICTIM
         )

@@ -32,7 +32,7 @@ from statechannel.core.states import State
 from statechannel.embedded import KafkaServer
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail, append_and_wait
-from tests.support.channels import make_settings
+from tests.support.channels import created, make_settings
 from tests.support.imports import empty_log, importer_for, run_import
 from tests.support.kafka_lanes import Kafka, embedded_options
 from tests.support.killing import Directed, owners, settled
@@ -105,7 +105,7 @@ async def lived_in(channels: dict[str, StateChannel]) -> None:
     """Namespaces with owners, a split, a transfer, bundles that nobody has, and a namespace that is gone again."""
     b1 = channels["b1"]
     for name, bundles in (("m/one", 6), ("m/two", 4), ("m/idle", 2), ("m/gone", 2)):
-        await done(await b1.create_namespace(name, bundles))
+        await created(b1, name, bundles)
     one = names("m/one", 6)
     await owners(b1, [*one, *names("m/two", 4)])
     await done(await b1.split(one[0], parts=2))

@@ -18,7 +18,7 @@ from statechannel.runtime import assemble
 from statechannel.runtime.events import EVENTS
 from statechannel.runtime.metric_table import TABLE, Kind
 from statechannel.runtime.traces import Traces, root_span_id_of, trace_id_of
-from tests.support.channels import Recorder, make_settings
+from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
 
 NAMESPACE = "public/default"
@@ -82,7 +82,7 @@ async def pair(kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch)
 async def transferred(pair: Pair) -> tuple[str, Owned, str]:
     """A bundle that was assigned and then given to the other broker; the transfer's operation, first owner, last owner."""
     first = pair.channels["b1"]
-    assert isinstance(await (await first.create_namespace(NAMESPACE, 4)).outcome(30), Done)
+    await created(first, NAMESPACE, 4)
     owned = await first.lookup(TOPIC, 30)
     assert isinstance(owned, Owned), owned
     to = "b2" if owned.broker == "b1" else "b1"

@@ -35,8 +35,8 @@ from shedders.partitions.plan_file import read_plan, write_plan
 from statechannel.cli.main import app
 from statechannel.kafka.client_settings import ClientSettings
 from tests.faults.kafka_nodes import KafkaNodes
+from tests.support.broker_cluster import COMMAND
 
-COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 ROOT = Path(__file__).parents[2]
 TOPIC = "data"
 PARTITIONS = 6

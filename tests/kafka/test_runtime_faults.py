@@ -22,7 +22,7 @@ from statechannel.api import (
     Undetermined,
 )
 from statechannel.embedded import KafkaServer
-from tests.support.channels import Recorder, make_settings
+from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
 
 NAMESPACE = "public/default"
@@ -76,17 +76,6 @@ async def done(ticket: Ticket, timeout_s: float = 30) -> Done:
     return outcome
 
 
-async def created(channel: StateChannel, bundles: int) -> None:
-    """The namespace; a busy machine may keep a member from its log for a moment, and it says that one has to try again."""
-    async with asyncio.timeout(60):
-        while True:
-            outcome = await (await channel.create_namespace(NAMESPACE, bundles)).outcome(30)
-            if isinstance(outcome, Done):
-                return
-            assert outcome.reason == "safe-mode", outcome
-            await asyncio.sleep(0.1)
-
-
 async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
     kafka: Kafka, topic_prefix: str
 ) -> None:
@@ -97,7 +86,7 @@ async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
         process("p2", address, topic_prefix),
         member(settings, "b3") as channel,
     ):
-        await created(channel, 8)
+        await created(channel, NAMESPACE, 8)
         for number in range(40):
             await channel.lookup(f"{NAMESPACE}/{number}", 20)
         bundles = [
@@ -129,7 +118,7 @@ async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
 async def test_process_that_is_told_to_leave_hands_over(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     async with process("p1", kafka.bootstrap_servers, topic_prefix) as child, member(settings, "b2") as channel:
-        await created(channel, 1)
+        await created(channel, NAMESPACE, 1)
         await channel.lookup(TOPIC, 20)
         await channel.transfer(TOPIC, "p1")
         child.terminate()
@@ -170,8 +159,7 @@ async def test_hook_that_fails_declines_and_another_broker_serves(
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, hooks={"deadline_s": 2.0})
     refusing = Refusing(hang=hang)
     async with member(settings, "b1") as good, member(settings, "b2", refusing) as bad:
-        ticket = await good.create_namespace(NAMESPACE, 8)
-        await done(ticket)
+        ticket = await created(good, NAMESPACE, 8)
         await done(bad.ticket(str(ticket)))
         # Asked at the one that refuses: it knows of itself, so that some bundles are certain to be given to it.
         owners = await asyncio.gather(*(bad.lookup(f"{NAMESPACE}/{number}", 25) for number in range(30)))
@@ -206,7 +194,7 @@ async def test_hook_may_not_wait_for_the_channel_but_its_task_may(kafka: Kafka, 
     hooks = Reentrant()
     async with member(make_settings(kafka.bootstrap_servers, topic_prefix), "b1", hooks) as channel:
         hooks.channel = channel
-        await created(channel, 1)
+        await created(channel, NAMESPACE, 1)
         assert isinstance(await channel.lookup(TOPIC, 20), Owned)
         await hooks.until(("answered",))
         assert len(hooks.errors) == 1
@@ -226,8 +214,7 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
 ) -> None:
     settings = make_settings(own_kafka.bootstrap_servers, topic_prefix)
     async with member(settings, "b1") as one, member(settings, "b2") as two:
-        ticket = await one.create_namespace(NAMESPACE, 2)
-        await done(ticket)
+        ticket = await created(one, NAMESPACE, 2)
         await done(two.ticket(str(ticket)))
         before = await one.lookup(TOPIC, 20)
         assert isinstance(before, Owned)
@@ -260,7 +247,7 @@ async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
 ) -> None:
     settings = make_settings(own_kafka.bootstrap_servers, topic_prefix)
     channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=60)
-    await created(channel, 1)
+    await created(channel, NAMESPACE, 1)
     assert isinstance(await channel.lookup(TOPIC, 20), Owned)
     await asyncio.to_thread(own_kafka.kill)
     await until(lambda: channel.status()["mode"] == "safe", 20)
@@ -276,7 +263,7 @@ async def test_commands_that_wait_when_the_member_stops_end_as_unknown(kafka: Ka
     channel = await StateChannel.open(
         settings, broker="b1", hooks=Refusing(hang=True), create_topics=True, join_timeout_s=60
     )
-    await created(channel, 1)
+    await created(channel, NAMESPACE, 1)
     waiting = asyncio.ensure_future(channel.lookup(TOPIC, 30))
     await asyncio.sleep(0.2)
     await channel.shutdown(0.5)

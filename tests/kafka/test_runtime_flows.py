@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from statechannel.api import BrokerHooks, Done, NotFound, Owned, Rejected, Started, StateChannel, Ticket, Unowned
-from tests.support.channels import Recorder, make_settings
+from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
 
 NAMESPACE = "public/default"
@@ -57,7 +57,7 @@ async def done(ticket: Ticket) -> Done:
 
 async def create(trio: Trio, bundles: int = 4) -> None:
     """Create the namespace at one member and wait until every member has seen it."""
-    ticket = await trio.channels["b1"].create_namespace(NAMESPACE, bundles)
+    ticket = await created(trio.channels["b1"], NAMESPACE, bundles)
     assert isinstance(await ticket.started(20), Started)
     for channel in trio.channels.values():
         assert (await done(channel.ticket(str(ticket)))).result == "created"

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from statechannel.api import Done, Owned, StateChannel
+from statechannel.api import Owned, StateChannel
 from statechannel.kafka.election import LeaderElection
 from statechannel.kafka.reader import LogReader
 from statechannel.kafka.writer import LogWriter
-from tests.support.channels import make_settings
+from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 
 
@@ -32,7 +32,7 @@ async def test_reader_and_election_are_started_again(
 ) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     async with StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=60) as channel:
-        assert isinstance(await (await channel.create_namespace("a/b", 1)).outcome(20), Done)
+        await created(channel, "a/b", 1)
         left = fail_once(monkeypatch, LogReader, "_step")
         elections = fail_once(monkeypatch, LeaderElection, "_step")
         async with asyncio.timeout(20):

@@ -16,7 +16,7 @@ from statechannel.api import Done, Owned, StateChannel
 from statechannel.core.bundle import partition_of
 from tests.kafka.test_kill_cleaner import junk
 from tests.spark.kafka_logs import Job, LogInKafka, again
-from tests.support.channels import make_settings
+from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import settled
 
@@ -106,7 +106,7 @@ async def test_the_view_is_that_of_living_members(
         StateChannel.open(settings, broker="m2", join_timeout_s=60) as two,
     ):
         for name in NAMESPACES:
-            assert isinstance(await (await one.create_namespace(name, 4)).outcome(60), Done)
+            await created(one, name, 4)
         await move(one, two, 1)
         throw_junk(log, 2, 200)
         digest = await quiet(one, two)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from statechannel.api import BrokerHooks
+from statechannel.api import BrokerHooks, Done, StateChannel, Ticket
 from statechannel.settings import Settings, load
 
 
@@ -18,6 +18,18 @@ def make_settings(bootstrap: str, channel: str, /, **groups: dict) -> Settings:
     for group, values in groups.items():
         found.setdefault(group, {}).update(values)
     return load(overrides=found)
+
+
+async def created(channel: StateChannel, namespace: str, bundles: int, timeout_s: float = 60) -> Ticket:
+    """A new namespace; a busy machine may keep a member from its log for a moment, and it says that one has to try again."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            ticket = await channel.create_namespace(namespace, bundles)
+            outcome = await ticket.outcome(timeout_s)
+            if isinstance(outcome, Done):
+                return ticket
+            assert outcome.reason == "safe-mode", outcome
+            await asyncio.sleep(0.1)
 
 
 class Recorder(BrokerHooks):

@@ -44,7 +44,6 @@ class Recorded:
         executor: The newest one.
         began_at_ms: The first time.
         batches: So many were asked for.
-        asked: Partitions that were ever asked to move.
         moved: Partitions that were seen at their end, with the time.
         refused: Partitions that Kafka refused, why.
         throttle_before: What brokers and topics had before they were throttled, of those that were not put back.
@@ -62,7 +61,6 @@ class Recorded:
     executor: str = ""
     began_at_ms: int = 0
     batches: int = 0
-    asked: set[Key] = field(default_factory=set)
     moved: dict[Key, int] = field(default_factory=dict)
     refused: dict[Key, str] = field(default_factory=dict)
     throttle_before: dict[Resource, dict[str, str | None]] = field(default_factory=dict)
@@ -108,7 +106,6 @@ def _begun(to: Recorded, event: Mapping[str, Any], at_ms: int) -> None:
 
 def _batch(to: Recorded, event: Mapping[str, Any], _: int) -> None:
     to.batches = max(to.batches, int(event["batch"]))
-    to.asked.update((str(topic), int(partition)) for topic, partition, *_rest in event["partitions"])
 
 
 def _moved(to: Recorded, event: Mapping[str, Any], at_ms: int) -> None:

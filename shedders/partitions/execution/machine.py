@@ -73,7 +73,6 @@ class Machine:
         self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
         self._watch = Watch(plan, pace)
         self._batch = recorded.batches
-        self._ever_asked = set(recorded.asked)
         self._moved = set(recorded.moved)
         self._wish = Wish.GO
         self._asked: dict[Key, _Asked] = {}
@@ -132,7 +131,12 @@ class Machine:
 
     def told(self, effect: Effect, answer: Answer, now_s: float) -> None:
         """How an effect ended. What nobody knows the end of is looked for before it is asked again."""
-        if isinstance(effect, SetConfigs):
+        if isinstance(effect, Record):
+            if effect.event == events.THROTTLE:
+                self._throttling.written(effect.facts)
+            elif effect.event == events.BATCH:
+                self._batch = effect.facts["batch"]
+        elif isinstance(effect, SetConfigs):
             self._throttling.told(effect, answer)
             if self._throttling.refusals >= self._pace.attempts_max and self._stop is None:
                 reason = f"the throttle cannot be set: {self._throttling.reason}"
@@ -303,16 +307,15 @@ class Machine:
     def _start(self, chosen: list[Step]) -> Iterable[Effect]:
         if not chosen:
             return
-        self._batch += 1
+        batch = self._batch + 1
         targets = {one.key: one.target for one in chosen}
-        self._ever_asked.update(targets)
         facts = {
-            "batch": self._batch,
+            "batch": batch,
             "partitions": [[*one.key, list(one.target)] for one in chosen],
             "size_bytes": sum(one.size_bytes for one in chosen),
         }
         yield Record(event=events.BATCH, facts=facts)
-        yield Submit(batch=self._batch, targets=targets)
+        yield Submit(batch=batch, targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
         going = {key[0] for key, stand in self.stands.items() if stand.standing is not Standing.DONE}
@@ -366,14 +369,14 @@ class Machine:
                 if partition.replicas != self._moves[key].before and key not in self._refused:
                     targets[key] = self._moves[key].before
         if targets:
-            self._batch += 1
+            batch = self._batch + 1
             facts = {
-                "batch": self._batch,
+                "batch": batch,
                 "partitions": [[*key, list(to)] for key, to in targets.items()],
                 "size_bytes": 0,
             }
             yield Record(event=events.BATCH, facts=facts)
-            yield Submit(batch=self._batch, targets=targets)
+            yield Submit(batch=batch, targets=targets)
             return
         self.stop(Stop(kind=StopKind.CANCELLED))
 

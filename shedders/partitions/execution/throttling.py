@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shedders.partitions.execution import events
 from shedders.partitions.execution.seen import Answer, Effect, Outcome, Record, SetConfigs
@@ -72,6 +72,12 @@ class Throttling:
         self._fresh = frozenset(configs)
         self._known.update({resource: dict(settings) for resource, settings in configs.items()})
 
+    def written(self, facts: Mapping[str, Any]) -> None:
+        """What was there before is safe; until then nobody relies on it, for a step may be broken off before it is written."""
+        self._rates.add(str(facts["rate"]))
+        for text, settings in facts["before"].items():
+            self._before.setdefault(events.resource_of(text), dict(settings))
+
     def told(self, effect: SetConfigs, answer: Answer) -> None:
         """How a change ended: what was accepted is known, all else has to be looked at again."""
         for resource, changes in effect.changes.items():
@@ -97,14 +103,12 @@ class Throttling:
             return []
         if not self._seen_now(changes):
             return None
-        before = {resource: self._known[resource] for resource in changes if resource not in self._before}
-        for resource, settings in before.items():
-            self._before[resource] = {name: settings.get(name) for name in needed[resource]}
-        self._rates.add(str(self._rate))
-        facts = {
-            "rate": self._rate,
-            "before": {events.resource_text(one): self._before[one] for one in before},
+        before = {
+            events.resource_text(one): {name: self._known[one].get(name) for name in needed[one]}
+            for one in changes
+            if one not in self._before
         }
+        facts = {"rate": self._rate, "before": before}
         return [Record(event=events.THROTTLE, facts=facts), SetConfigs(changes=changes)]
 
     def restore(self, resources: Iterable[Resource]) -> list[Effect]:

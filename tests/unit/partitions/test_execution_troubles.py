@@ -16,7 +16,7 @@ from shedders.partitions.execution.cluster_port import ClusterPort
 from shedders.partitions.execution.events import recorded
 from shedders.partitions.execution.journal import Journal, StateFolderError, folder_of, plan_ids, read_journal
 from shedders.partitions.execution.ledger import ExecutionLedger
-from shedders.partitions.execution.seen import Asked, StopKind
+from shedders.partitions.execution.seen import Answer, Asked, Outcome, StopKind
 from shedders.partitions.execution.session import KEPT, Place, _claim, _same_plan, host_name
 from shedders.partitions.execution.state_book import PlanBook, StateBook, merged, record
 from shedders.partitions.plan import Plan
@@ -67,6 +67,28 @@ def test_settings_that_cannot_be_read_hold_it_and_the_end_says_so() -> None:
     assert end.stop.kind is StopKind.HELD
     assert "throttle settings of broker 1" in end.stop.reason
     assert not twin.set_out
+
+
+def test_what_a_throttle_replaces_is_written_down_also_where_the_step_that_wanted_it_was_broken_off() -> None:
+    """An election that Kafka refuses breaks a step off before the throttle that comes behind it; the next step sets that."""
+    parts = {("t0", 0): Part([1, 2], {1, 2}, 1), ("t1", 0): Part([1, 2], {1, 2}, 1, size_bytes=200)}
+    twin = Twin(parts, {1, 2, 3}, Random(1))
+    plan = made([move(("t0", 0), (1, 2), (2, 1), 0), move(("t1", 0), (1, 2), (3, 2))])
+    ledger, refusals = Ledger(), [Outcome.REJECTED] * 3
+    elect, set_configs = twin.elect, twin.set_configs
+
+    def refused_at_first(keys: Any) -> Answer:
+        return Answer(outcome=refusals.pop()) if refusals else elect(keys)
+
+    def watched(changes: Mapping[Any, Any]) -> Answer:
+        assert set(changes) <= set(ledger.recorded().throttle_before)
+        return set_configs(changes)
+
+    twin.elect, twin.set_configs = refused_at_first, watched  # type: ignore[method-assign]
+    parts["t0", 0].replicas = [2, 1]  # only the election is missing
+    end, _ = run(twin, plan, PACE, ledger)
+    assert (end.stop.kind, refusals) == (StopKind.DONE, [])
+    assert not any(twin.configs.values())
 
 
 class Admin:
