@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -53,3 +54,31 @@ class Reorder(NamedTuple):
 
 
 Move = SwitchLeader | MoveReplica | Swap | AddReplica | RemoveReplica | Reorder
+
+
+def between(
+    partition: int, here: Sequence[int], leader: int, there: Sequence[int], leads: int
+) -> list[MoveReplica | SwitchLeader | Reorder]:
+    """Moves that turn one list of replicas into another of the same length, with another leader.
+
+    Args:
+        partition: Whose.
+        here: Its replicas. leader: One of them, or -1.
+        there: Those it is to have. leads: Who is to lead.
+    """
+    now = list(here)
+    found: list[MoveReplica | SwitchLeader | Reorder] = []
+    coming = [one for one in there if one not in here]
+    for place, one in enumerate(here):
+        if one not in there:
+            now[place] = coming.pop(0)
+            leader = now[place] if leader == one else leader
+            found.append(MoveReplica(partition, place, now[place]))
+    if leader != leads:
+        found.append(SwitchLeader(partition, leads))
+    for place, one in enumerate(there):
+        if now[place] != one:
+            other = now.index(one)
+            now[place], now[other] = now[other], now[place]
+            found.append(Reorder(partition, place, other))
+    return found

@@ -2,7 +2,8 @@
 
 Each goal moves what helps it until it finds nothing more; then what no goal so far needs is taken back, and the goals so far
 are gone through again, until nothing changes; then comes the next. Each move lessens its goal's excess and no earlier goal's,
-each taking back copies less at the same excess: so this ends, and planning again from where it ends finds nothing to do.
+each taking back copies less at the same excess: so this ends, and planning again from where it ends finds nothing to do. For
+new brokers the largest of few moves are reconsidered at the end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from shedders.partitions.goals.goal import Goal
 from shedders.partitions.limits import Limits
 from shedders.partitions.outcome import as_json, broker_changes, figures, identity, partition_moves
 from shedders.partitions.plan import GoalOutcome, GoalStatus, Plan, Spread
+from shedders.partitions.reconsidering import reconsider
 from shedders.partitions.registry import DEFAULTS, OF_MODES, find
 from shedders.partitions.request import GoalChoice, Mode
 from shedders.partitions.scope import Scope
@@ -154,6 +156,11 @@ def _run(
                 active.append((1 << bit, work))
                 if _work(search, work, 1 << bit, clock, progress):
                     _settle(search, active, limits, clock, progress)
+        if search.scope.mode is Mode.ADD_BROKERS:
+            counted = [work.moves for work in works]
+            reconsider(search, [work.goal for _, work in active], lambda: _settle(search, active, limits, clock, None))
+            for work, moves in zip(works, counted, strict=True):
+                work.moves = moves
     except TimeSpentError:
         return False
     return True

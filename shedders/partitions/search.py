@@ -11,7 +11,7 @@ from loaddata.partitions.moves import MoveReplica, Reorder, Swap, SwitchLeader
 from shedders.partitions.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -51,6 +51,7 @@ class Search:
         reasons: Which goals moved a partition, a bit each. P.
         steps: What was done, where somebody wants to know; else None.
         made: Steps so far.
+        trail: Inverses of all moves since it was set, where somebody may want to go back; else None.
         kept: What brokers can give by a measure, as long as nothing about them is changed.
         full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.
@@ -77,6 +78,7 @@ class Search:
         self.kept: dict[tuple[int, int], tuple[int, Any, Any]] = {}
         self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None
+        self.trail: list[Move] | None = None
         self._goal, self._bit = "", 0
         self._now_s = now_s
         self._end_s = None if request.time_budget_s is None else began_s + request.time_budget_s
@@ -143,7 +145,7 @@ class Search:
         leads = bool(cluster.leader[partition] == source)
         if (leads and not scope.leaders[to]) or not self.limits.move(partition, source, leads, to):
             return False
-        return not self._bounded or bool(self.affordable(np.array([partition]), np.array([source]))[0])
+        return not self.bounded or bool(self.affordable(np.array([partition]), np.array([source]))[0])
 
     def switches(self, partitions: Any, to: Any) -> NDArray[np.bool_]:
         """Which of these partitions may be led from these brokers instead: n. They must be switchable."""
@@ -166,7 +168,7 @@ class Search:
         if not scope.leaders[here]:
             free_too &= cluster.leader[others] != there
         wanted = wanted & free[:, None] & free_too
-        if self._bounded:
+        if self.bounded:
             rows, columns = np.nonzero(wanted)
             sources, back = np.full(len(rows), here), np.full(len(rows), there)
             keep = self.affordable(ones[rows], sources, others[columns], back)
@@ -175,13 +177,14 @@ class Search:
         return found
 
     @property
-    def _bounded(self) -> bool:
+    def bounded(self) -> bool:
+        """Whether moves or bytes have a bound."""
         return self._moves_left is not None or self._bytes_left is not None
 
     def affordable(self, partitions: Any, sources: Any, others: Any = None, there: Any = None) -> NDArray[np.bool_]:
         """Whether the bounds of moves and bytes leave room for these replicas to move, with those others; n."""
         found = np.ones(len(partitions), dtype=bool)
-        if not self._bounded:
+        if not self.bounded:
             return found
         moves, size = self._fresh(partitions, sources)
         if others is not None:
@@ -224,17 +227,17 @@ class Search:
 
     def make(self, *moves: Move, taken_back: bool = False) -> None:
         """Make moves that belong together."""
-        counted = self._bounded
+        counted = self.bounded
         touched = {one.partition for one in moves} | {one.other for one in moves if isinstance(one, Swap)}
-        before = self._copied(touched) if counted else (0, 0)
+        before = self.copied(touched) if counted else (0, 0)
         done = list(moves)
         self.made += 1
         for one in moves:
-            self.cluster.apply(one)
+            self._apply(one)
         if not taken_back:
             done += self._leaders_first(touched)
         if counted:
-            after = self._copied(touched)
+            after = self.copied(touched)
             if self._moves_left is not None:
                 self._moves_left -= after[0] - before[0]
             if self._bytes_left is not None:
@@ -244,6 +247,11 @@ class Search:
                 self.reasons[partition] |= self._bit
         if self.steps is not None:
             self.steps.append(self._step(tuple(done), taken_back=taken_back))
+
+    def _apply(self, move: Move) -> None:
+        inverse = self.cluster.apply(move)
+        if self.trail is not None:
+            self.trail.append(inverse)
 
     def _step(self, moves: tuple[Move, ...], *, taken_back: bool) -> Step:
         return Step(TAKEN_BACK, moves, self._goal) if taken_back else Step(self._goal, moves)
@@ -261,10 +269,10 @@ class Search:
             leader = int(self.cluster.leader[partition])
             if leader >= 0 and self.cluster.replicas[partition, 0] != leader:
                 done.append(Reorder(partition, 0, self.cluster.holders(partition).index(leader)))
-                self.cluster.apply(done[-1])
+                self._apply(done[-1])
         return done
 
-    def _copied(self, partitions: set[int]) -> tuple[int, int]:
+    def copied(self, partitions: Iterable[int]) -> tuple[int, int]:
         """Replicas and bytes that these partitions copy."""
         replicas = size = 0
         for partition in partitions:

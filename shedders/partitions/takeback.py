@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loaddata.partitions.cluster import Known
-from loaddata.partitions.moves import MoveReplica, Reorder, SwitchLeader
+from loaddata.partitions.moves import MoveReplica, Reorder, SwitchLeader, between
 
 if TYPE_CHECKING:
     from shedders.partitions.limits import Limits
@@ -111,11 +111,7 @@ def _order(search: Search, partition: int, *, leaders_first: bool) -> int:
         return 0
     if scope.subjects_lead_nothing and scope.subjects[began[0]]:
         return 0
-    moves: list[Reorder] = []
-    for place, broker in enumerate(began):
-        if here[place] != broker:
-            other = here.index(broker)
-            here[place], here[other] = here[other], here[place]
-            moves.append(Reorder(partition, place, other))
+    leader = int(cluster.leader[partition])
+    moves = between(partition, here, leader, began, leader)
     search.make(*moves, taken_back=True)
     return 1

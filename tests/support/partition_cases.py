@@ -19,6 +19,7 @@ from shedders.partitions.search import Step
 from tests.support.partition_clusters import RandomCluster, shuffled
 from tests.twin import partition_bounds
 from tests.twin.partition_measures import MEASURED, Measured, Meter
+from tests.twin.partition_optimum import least_copied
 from tests.twin.partition_replay import Replay
 from tests.twin.partition_rules import violations
 from tests.twin.partition_state import layout_after, state_after, state_of
@@ -224,6 +225,9 @@ def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: Plan
         after = state_after(cluster.layout, plan)
         by_goal = partition_bounds.bytes_for_new(cluster.layout, cluster.loads, request, after, shares)
         found.bound_bytes = max(by_goal.values(), default=0)
+        if plan.copied_bytes > RATIO_MAX * found.bound_bytes:
+            together = least_copied(cluster.layout, cluster.loads, request, after, shares)
+            found.bound_bytes = max(found.bound_bytes, together)
     else:
         return
     if plan.copied_bytes > RATIO_MAX * found.bound_bytes:

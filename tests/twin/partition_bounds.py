@@ -10,7 +10,7 @@ many replicas of it are copied. For each goal the cheapest copies that do so are
 over racks are taken together. What is beyond a range's end counts for nothing: a
 plan that fills a new broker further than its low end has no higher bound for it. Sizes are indivisible: where a new broker can
 be filled by at most EXACT_MAX replicas the smallest sum that is enough is used. It is a lower bound, not the optimum: goals
-that need different replicas each need more together than the largest of them alone.
+that need different replicas each need more together than the largest of them alone, which `partition_optimum` has.
 """
 
 from __future__ import annotations

@@ -1,0 +1,112 @@
+"""Reconsiders what copies most: where would the goals end if it had to stay? Fewer bytes for the same goals.
+
+A search that takes the best single step each time does not see that two smaller replicas would have done instead of a large
+one. So the largest that move are sent home and kept there, alone and in pairs, the goals search once more, and that end is
+taken which copies less, if no goal stands worse in it.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from loaddata.partitions.cluster import Known
+from loaddata.partitions.moves import between
+from shedders.partitions.takeback import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loaddata.partitions.moves import Move
+    from shedders.partitions.goals.goal import Goal
+    from shedders.partitions.search import Search
+
+MOVED_MAX: Final = 100
+"""A plan that moves more partitions is left as it is: many sizes divide well, and to search again takes long."""
+ALONE_MAX: Final = 24
+"""So many are sent home alone: the largest."""
+PAIRED_MAX: Final = 6
+"""So many in pairs."""
+
+
+def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> int:
+    """Try other ends of the search until none is better. Each that is taken copies less, so this ends.
+
+    Args:
+        search: At an end.
+        goals: All of them.
+        settle: Lets the goals search on to an end.
+
+    Returns:
+        How many ends were taken.
+
+    Raises:
+        TimeSpentError: The time budget is spent; the search stands at the last end that was taken.
+    """
+    if search.bounded or len(changed(search)) > MOVED_MAX:
+        return 0
+    taken = 0
+    tried: set[tuple[int, ...]] = set()
+    while away := next((one for one in _choices(search) if one not in tried), None):
+        tried.add(away)
+        taken += _without(search, goals, settle, list(away))
+    return taken
+
+
+def _choices(search: Search) -> list[tuple[int, ...]]:
+    """Partitions to send home together, the most promising first."""
+    rows, size = changed(search), search.cluster.load[:, Known.DISK]
+    rows = rows[size[rows] > 0]
+    rows = rows[np.lexsort((rows, -size[rows]))].tolist()
+    return [*((one,) for one in rows[:ALONE_MAX]), *combinations(rows[:PAIRED_MAX], 2)]
+
+
+def _without(search: Search, goals: Sequence[Goal], settle: Callable[[], None], away: list[int]) -> bool:
+    """Whether an end at which these partitions were not moved first is better; the search is at it then, else where it was."""
+    cluster, scope = search.cluster, search.scope
+    at = _Place(search, goals)
+    frozen, steps = scope.frozen.copy(), search.steps
+    # What is tried is no step of the search: only the way to the end that is taken is.
+    search.trail, search.steps = [], None
+    better = False
+    try:
+        for one in away:
+            search.make(*_way(one, at.replicas[one], at.leader[one], scope.began[one], scope.led[one]), taken_back=True)
+        scope.frozen[away] = True
+        settle()
+        scope.frozen[:] = frozen
+        settle()
+        end = _Place(search, goals)
+        better = end.copied_bytes < at.copied_bytes and all(
+            after <= before for after, before in zip(end.excesses, at.excesses, strict=True)
+        )
+    finally:
+        scope.frozen[:] = frozen
+        for inverse in reversed(search.trail):
+            cluster.apply(inverse)
+        search.trail, search.steps = None, steps
+        if not better:
+            search.reasons[:] = at.reasons
+    if better:
+        moves: list[Move] = []
+        for one in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
+            moves += _way(one, at.replicas[one], at.leader[one], end.replicas[one], end.leader[one])
+        search.make(*moves, taken_back=True)
+    return better
+
+
+class _Place:
+    """Where a search is."""
+
+    def __init__(self, search: Search, goals: Sequence[Goal]) -> None:
+        self.replicas, self.leader = search.cluster.replicas.copy(), search.cluster.leader.copy()
+        self.reasons = search.reasons.copy()
+        self.excesses = [goal.spread().excess for goal in goals]
+        self.copied_bytes = search.copied(changed(search).tolist())[1]
+
+
+def _way(partition: int, here: Any, leader: Any, there: Any, leads: Any) -> list[Move]:
+    replicas, then = ([one for one in row.tolist() if one >= 0] for row in (here, there))
+    return [*between(partition, replicas, int(leader), then, int(leads))]
