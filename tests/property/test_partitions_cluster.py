@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaddata.partitions.cluster import NOBODY, Measure, VirtualCluster
-from loaddata.partitions.moves import AddReplica, MoveReplica, RemoveReplica, Reorder, Swap, SwitchLeader
+from loaddata.partitions.moves import AddReplica, MoveReplica, RemoveReplica, Reorder, Swap, SwitchLeader, between
 from tests.support.clusters import random_cluster
 
 ARRAYS = ("replicas", "leader", "sums", "topic_replicas", "topic_leaders", "as_leader", "as_follower")
@@ -102,3 +102,18 @@ def test_a_move_and_its_inverse_change_nothing_and_sums_are_those_of_a_fresh_cou
         cluster.apply(inverse)
     assert same(snapshot(cluster), before)
     assert (cluster.replicas >= NOBODY).all()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_the_way_from_one_list_to_another_leads_there(seed: int) -> None:
+    layout, loads, _ = random_cluster(seed)
+    cluster, dice = VirtualCluster(layout, loads), random.Random(seed)
+    brokers = range(len(cluster.broker_ids))
+    for row in range(cluster.size):
+        here, leader = cluster.holders(row), int(cluster.leader[row])
+        there = dice.sample(brokers, len(here))
+        leads = dice.choice(there)
+        for move in between(row, here, leader, there, leads):
+            cluster.apply(move)
+        assert (cluster.holders(row), int(cluster.leader[row])) == (there, leads)

@@ -12,6 +12,9 @@ from shedders.partitions.plan import GoalStatus
 from shedders.partitions.planner import plan_partitions
 from shedders.partitions.request import GoalChoice, Mode, PlanRequest
 from tests.support.clusters import carried_out, layout, loads
+from tests.support.partition_clusters import random_cluster
+from tests.twin.partition_measures import MEASURED, Meter
+from tests.twin.partition_state import state_after
 
 
 def wanted(*names: str, share: float | None = None, **more) -> PlanRequest:
@@ -81,6 +84,44 @@ def test_new_brokers_are_filled_to_the_lower_bound_and_old_ones_exchange_nothing
     )
     assert {one.added for one in plan.moves} == {(3,)}
     assert plan.copied_bytes == 60  # the mean is 66.7, the lower bound 60
+
+
+@pytest.mark.parametrize(
+    ("sizes", "homes", "moved", "excess"),
+    [
+        # The best single step would take 55 of broker 2; 50 serve as well. The range is 39 to 47.
+        ([25, 55, 50], [1, 2, 2], [2], 39 - 25 + 55 - 47 + 50 - 47),
+        # 30, and then 5 more; 25 alone bring broker 2 and the new one as near to the range of 18 to 22 together.
+        ([25, 30, 5], [2, 2, 2], [0], 18 + 35 - 22 + 25 - 22),
+    ],
+)
+def test_new_brokers_are_given_what_copies_least_for_the_same_goal(sizes, homes, moved, excess) -> None:
+    few = layout(3, {"a": [[one] for one in homes]})
+    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,), goals=(GoalChoice(name="disk"),))
+    plan = plan_partitions(few, loads({"a": sizes}), request)
+    assert [(one.partition, one.after) for one in plan.moves] == [(one, (3,)) for one in moved]
+    assert plan.goals[0].after is not None
+    assert plan.goals[0].after.excess == excess
+
+
+def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that_is_what_it_tells() -> None:
+    cluster = random_cluster(193)
+    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=cluster.empty)
+    whole = plan_partitions(cluster.layout, cluster.loads, request)
+    copied = set()
+    for budget in (*range(1, 2_000, 40), 10**6):
+        clock = count()
+        asked = replace(request, time_budget_s=budget)
+        plan = plan_partitions(cluster.layout, cluster.loads, asked, now_s=lambda clock=clock: next(clock))
+        after = state_after(cluster.layout, plan)
+        meter = Meter(cluster.layout, cluster.loads, request)
+        for goal in plan.goals:
+            if goal.after is not None and goal.name in MEASURED:
+                assert meter(goal.name, after, goal.range_share).excess == goal.after.excess
+        copied.add(plan.copied_bytes)
+    assert plan.complete
+    assert (plan.moves, plan.copied_bytes) == (whole.moves, whole.copied_bytes)
+    assert len(copied) > 2
 
 
 @pytest.mark.parametrize(
