@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from shedders.amounts import count
 from shedders.partitions.errors import RequestRefusedError
 from shedders.partitions.request import Mode
 from shedders.patterns import Patterns, compiled
@@ -206,7 +207,8 @@ def _check_factors(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[
     worst = int(factors.argmax())
     if factors[worst] > len(usable):
         raise RequestRefusedError(
-            f"the broker range has {len(usable)} usable brokers, but {cluster.name_of(worst)} has {factors[worst]} replicas",
+            f"the broker range has {count(len(usable), 'usable broker')}, "
+            f"but {cluster.name_of(worst)} has {factors[worst]} replicas",
             hint="Widen the range, or leave topics out.",
         )
 

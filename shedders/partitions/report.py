@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from loaddata.partitions.loads import CPU_UNITS
 from shedders.amounts import are, count, rate, size
 from shedders.grid import Grid
 from shedders.partitions.plan import GoalStatus
+from shedders.partitions.units import amount
 
 if TYPE_CHECKING:
     from shedders.partitions.estimate import Estimate
@@ -131,8 +131,8 @@ def _witnesses(goals: Iterable[GoalOutcome]) -> Mapping[str, list[str]]:
 
 
 def _goal(one: GoalOutcome) -> tuple[str, ...]:
-    def amount(field: str) -> str:
-        return _both(one, lambda spread: _amount(getattr(spread, field), one.unit))
+    def told(field: str) -> str:
+        return _both(one, lambda spread: amount(getattr(spread, field), one.unit))
 
     return (
         one.name,
@@ -140,9 +140,9 @@ def _goal(one: GoalOutcome) -> tuple[str, ...]:
         f"{one.range_share:.4g}" if one.range_share else "-",
         _STATUS[one.status],
         _both(one, lambda spread: str(spread.violations)),
-        amount("low"),
-        amount("high"),
-        amount("std"),
+        told("low"),
+        told("high"),
+        told("std"),
         str(one.moves),
         f"{one.took_s:.2f}",
     )
@@ -245,16 +245,6 @@ def steps_said(one: PartitionMove) -> str:
 
 def _who(broker: int | None) -> str:
     return "none" if broker is None else str(broker)
-
-
-def _amount(value: float, unit: str) -> str:
-    if unit == "bytes":
-        return size(value)
-    if unit == "bytes/s":
-        return rate(value)
-    if unit == "millionths of CPU":
-        return f"{value / CPU_UNITS:.1%}"
-    return f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
 
 
 def length(duration_s: float) -> str:

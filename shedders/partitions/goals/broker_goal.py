@@ -12,6 +12,7 @@ from shedders.partitions.goals.goal import Goal, exact, whole_range
 from shedders.partitions.leveling import level
 from shedders.partitions.limits import FAR
 from shedders.partitions.tally import broker_blocked
+from shedders.partitions.units import compared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,10 +114,8 @@ class BrokerGoal(Goal):
         value = int(self.values[worst])
         above = value > self.high[worst]
         bound = int(self.high[worst] if above else self.low[worst])
-        text = (
-            f"broker {self.cluster.broker_ids[worst]} has {value} {self.unit}, {'more' if above else 'less'} than "
-            f"{bound}"
-        )
+        has, limit = compared(value, bound, self.unit)
+        text = f"broker {self.cluster.broker_ids[worst]} has {has}, {'more' if above else 'less'} than {limit}"
         return f"{text}; {broker_blocked(search, self, worst, above=above)}"
 
 
@@ -184,7 +183,8 @@ class CapacityGoal(BrokerGoal):
         bounds = self.high[self.cells]
         total = self.scope.total(self.measure)
         if (bounds < FAR).all() and total > int(bounds.sum()):
-            return f"all brokers together carry {total} {self.unit}, more than the {int(bounds.sum())} that they may"
+            carried, limit = compared(total, int(bounds.sum()), self.unit)
+            return f"all brokers together carry {carried}, more than the {limit} that they may"
         return ""
 
     def witness(self, search: Search) -> str:

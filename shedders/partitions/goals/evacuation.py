@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from loaddata.partitions.cluster import Known
+from shedders.amounts import count
 from shedders.partitions.goals.goal import Goal
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class Evacuation(Goal):
         homes = int(np.count_nonzero(scope.takers))
         text += f"; {cluster.name_of(partition)} on broker {cluster.broker_ids[broker]} finds no place"
         if homes < holders:
-            return f"{text}: RF {holders} on {homes} usable brokers"
-        return f"{text} among {homes} usable brokers: {self._against(search, partition, broker)}"
+            return f"{text}: RF {holders} on {count(homes, 'usable broker')}"
+        return f"{text} among {count(homes, 'usable broker')}: {self._against(search, partition, broker)}"
 
     def _against(self, search: Search, partition: int, broker: int) -> str:
         from shedders.partitions.tally import forbidden  # noqa: PLC0415 - tally is for witnesses only

@@ -94,7 +94,7 @@ def test_a_limit_that_no_placement_meets_is_told_with_sums() -> None:
     capacities = Capacities(default=Capacity(disk_bytes=100))
     plan = planned(full, loads({"a": [90, 95]}), "disk-capacity", capacities=capacities)
     assert plan.goals[0].status is GoalStatus.INFEASIBLE
-    assert plan.goals[0].witness == "all brokers together carry 185 bytes, more than the 160 that they may"
+    assert plan.goals[0].witness == "all brokers together carry 185 B, more than the 160 B that they may"
     assert plan.infeasible
 
 
@@ -103,7 +103,7 @@ def test_a_replica_that_fits_nowhere_is_named() -> None:
     capacities = Capacities(default=Capacity(disk_bytes=100), of={2: Capacity(disk_bytes=200)})
     plan = planned(full, loads({"a": [90, 100]}), "disk-capacity", capacities=capacities)
     assert not plan.moves
-    assert "broker 1 has 90 bytes, more than 80" in plan.goals[0].witness
+    assert "broker 1 has 90 B, more than 80 B" in plan.goals[0].witness
     assert "the smallest replica that would help (90 bytes) is too large" in plan.goals[0].witness
 
 

@@ -54,7 +54,7 @@ def test_disk_is_freed_with_pieces_that_are_little_more_than_what_is_too_much() 
     assert outcome.after is not None
     assert (outcome.before.excess, outcome.after.excess) == (12 + 12 + 32, 12 + 7)
     assert outcome.status is GoalStatus.IMPROVED
-    assert "broker 2 has 100 bytes, more than 88" in outcome.witness
+    assert "broker 2 has 100 B, more than 88 B" in outcome.witness
 
 
 def test_a_rack_that_has_two_replicas_gives_one_to_another_rack() -> None:
@@ -131,7 +131,7 @@ def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that
         (PlanRequest(brokers=(9,)), "there is no broker 9"),
         (PlanRequest(excluded_topics=(".*",)), "no topic of 1 may be moved"),
         (PlanRequest(excluded_topics=("(",)), "no regular expression"),
-        (PlanRequest(brokers=(1,)), "1 usable brokers, but a-0 has 2 replicas"),
+        (PlanRequest(brokers=(1,)), "1 usable broker, but a-0 has 2 replicas"),
         (PlanRequest(goals=(GoalChoice(name="dsik"),)), "there is no goal `dsik`"),
         (PlanRequest(goals=(GoalChoice(name="disk", range_share=float("nan")),)), "is no share"),
     ],

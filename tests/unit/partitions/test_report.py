@@ -18,6 +18,7 @@ from shedders.partitions.report import (
     steps_said,
 )
 from shedders.partitions.settings import PartitionsSettings
+from shedders.partitions.units import compared
 from tests.unit.partitions.plans import MIB, MOVES, PLAN, move
 
 
@@ -166,3 +167,19 @@ def test_how_goals_stand() -> None:
 )
 def test_lengths(duration_s: float, told: str) -> None:
     assert length(duration_s) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "unit", "told"),
+    [
+        (924_000_000_000, 88, "bytes", ("924.0 GB", "88 B")),
+        (88_010_000, 88_000_000, "bytes", ("88010000 bytes", "88000000")),
+        (1, 2, "replicas", ("1 replica", "2")),
+        (1_500, 2_000, "bytes/s", ("1.5 kB/s", "2.0 kB/s")),
+        (314_000, 300_000, "millionths of CPU", ("31.4% of CPU", "30.0%")),
+    ],
+)
+def test_what_is_compared_is_told_exactly_where_it_would_read_alike(
+    value: int, bound: int, unit: str, told: tuple[str, str]
+) -> None:
+    assert compared(value, bound, unit) == told
