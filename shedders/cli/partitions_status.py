@@ -50,7 +50,11 @@ def _rows(found: Status) -> list[tuple[str, Any]]:
         ("carried out by", found.executor),
         ("begun", moment(found.began_at_ms or None)),
         ("partitions", f"{figures.done} of {figures.total} done"),
-        *((("", ", ".join(f"{number} {name}" for name, number in figures.partitions.items())),) if figures.total else ()),
+        *(
+            (("", ", ".join(f"{number} {name}" for name, number in figures.partitions.items())),)
+            if figures.total
+            else ()
+        ),
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
         ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
         ("left", None if figures.left_s is None else duration(figures.left_s * 1_000)),
