@@ -60,7 +60,7 @@ demo: setup ## Start Kafka and three brokers, move and split bundles, lose a bro
 	@$(BIN)/statechannel demo $(ARGS)
 
 test: check ## Checks, then every test (ends with pytest's summary line)
-	@$(PY) -m pytest --cache-clear -n 3 --dist worksteal $(ARGS) || $(PY) -m tests.support.again $$?
+	@$(PY) -m pytest --cache-clear -n 3 --dist worksteal $(ARGS) || $(PY) -m tests.support.again $$? $(ARGS)
 
 # Only on request, and in .ci/run: it installs a package of the system, 64 MB.
 browser: ## Install a Chromium for the tests of the audit's report, where this may be done (root, apt)

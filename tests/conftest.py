@@ -3,6 +3,7 @@
 import logging
 import re
 import secrets
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,10 @@ from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
 # A machine that is slow for a moment is no finding.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+# A shell that begins the tests in the background has them, and all that they start, ignore Ctrl-C, which many are about.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LANE = "kafka-lane"
 _lane_of_this_process = pytest.StashKey[str]()

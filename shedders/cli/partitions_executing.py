@@ -237,7 +237,10 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
         runners[0].interrupt(f"ended by {signal.Signals(number).name}")
         over.set()
         with suppress(Exception):  # the signal may have come while a line was being written
-            say("ending: throttles are put back; what is under way goes on in Kafka (once more: end at once)")
+            say(
+                "ending: throttles are put back, so what is under way goes on at full speed; "
+                "`statechannel partitions cancel` takes it back (once more: end at once)"
+            )
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

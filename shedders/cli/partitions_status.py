@@ -51,7 +51,7 @@ def _rows(found: Status) -> list[tuple[str, Any]]:
         ("begun", moment(found.began_at_ms or None)),
         ("partitions", f"{figures.done} of {figures.total} done"),
         *(
-            (("", ", ".join(f"{number} {name}" for name, number in figures.partitions.items())),)
+            (("of these", ", ".join(f"{number} {name}" for name, number in figures.partitions.items())),)
             if figures.total
             else ()
         ),

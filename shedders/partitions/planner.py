@@ -158,9 +158,13 @@ def _run(
                     _settle(search, active, limits, clock, progress)
         if search.scope.mode is Mode.ADD_BROKERS:
             counted = [work.moves for work in works]
-            reconsider(search, [work.goal for _, work in active], lambda: _settle(search, active, limits, clock, None))
-            for work, moves in zip(works, counted, strict=True):
-                work.moves = moves
+            try:
+                reconsider(
+                    search, [work.goal for _, work in active], lambda: _settle(search, active, limits, clock, None)
+                )
+            finally:
+                for work, moves in zip(works, counted, strict=True):
+                    work.moves = moves
     except TimeSpentError:
         return False
     return True

@@ -29,6 +29,10 @@ ALONE_MAX: Final = 24
 """So many are sent home alone: the largest."""
 PAIRED_MAX: Final = 6
 """So many in pairs."""
+GAIN_MIN: Final = 0.01
+"""An end that moves more replicas has to copy less by this part."""
+PARTITIONS_MAX: Final = 10_000
+"""In a larger cluster each search takes long, whatever it moves."""
 
 
 def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> int:
@@ -45,7 +49,7 @@ def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]
     Raises:
         TimeSpentError: The time budget is spent; the search stands at the last end that was taken.
     """
-    if search.bounded or len(changed(search)) > MOVED_MAX:
+    if search.bounded or search.cluster.size > PARTITIONS_MAX or len(changed(search)) > MOVED_MAX:
         return 0
     taken = 0
     tried: set[tuple[int, ...]] = set()
@@ -79,7 +83,7 @@ def _without(search: Search, goals: Sequence[Goal], settle: Callable[[], None], 
         scope.frozen[:] = frozen
         settle()
         end = _Place(search, goals)
-        better = end.copied_bytes < at.copied_bytes and all(
+        better = end.copies_less(at) and all(
             after <= before for after, before in zip(end.excesses, at.excesses, strict=True)
         )
     finally:
@@ -104,7 +108,12 @@ class _Place:
         self.replicas, self.leader = search.cluster.replicas.copy(), search.cluster.leader.copy()
         self.reasons = search.reasons.copy()
         self.excesses = [goal.spread().excess for goal in goals]
-        self.copied_bytes = search.copied(changed(search).tolist())[1]
+        self.copied_replicas, self.copied_bytes = search.copied(changed(search).tolist())
+
+    def copies_less(self, other: _Place) -> bool:
+        """By enough for the replicas that it moves more, if it does."""
+        most = other.copied_bytes * (1 - GAIN_MIN * (self.copied_replicas > other.copied_replicas))
+        return self.copied_bytes < other.copied_bytes and self.copied_bytes <= most
 
 
 def _way(partition: int, here: Any, leader: Any, there: Any, leads: Any) -> list[Move]:

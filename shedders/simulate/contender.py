@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+AS_IT_IS: Final = "as-it-is"
+"""Name of what a cluster of one's own does already."""
 
 
 @dataclass(frozen=True, slots=True)

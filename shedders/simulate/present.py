@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from shedders.registry import KINDS
 from shedders.selection import choose
+from shedders.simulate.contender import AS_IT_IS
 from shedders.simulate.contenders import contender
 
 if TYPE_CHECKING:
     from shedders.simulate.contender import Contender
     from shedders.snapshot import Snapshot
-
-AS_IT_IS: Final = "as-it-is"
-"""Its name among the contenders."""
 
 
 def present(snapshot: Snapshot) -> Contender:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from shedders.simulate.comparison import Comparison, Row, ScenarioPart
-from shedders.simulate.contender import Contender
+from shedders.simulate.contender import AS_IT_IS, Contender
 from shedders.simulate.figures import tell_of
 from shedders.simulate.paired import Certainty, Mark, marked
 from shedders.simulate.runs import Ran
@@ -85,7 +85,8 @@ def recommended(comparison: Comparison, rans: Sequence[Ran], scenario: str | Non
 def _ranked(part: ScenarioPart) -> Iterator[Row]:
     """Again and again: of those alike to the lowest load the one that moved least, of those alike in that the most available.
 
-    Whoever failed on a seed comes last: its figures are of the seeds that it survived.
+    What the cluster does already is taken before others that are alike in load and in what is moved. Whoever failed on a seed
+    comes last: its figures are of the seeds that it survived.
     """
     for failed in (False, True):
         left = [row for row in part.rows if row.measures and bool(row.failed) is failed]
@@ -94,6 +95,8 @@ def _ranked(part: ScenarioPart) -> Iterator[Row]:
             for measure, room in zip(_MEASURES, (ALIKE, MOVED_ALIKE, 0.0), strict=True):
                 lowest = min(_median(row, measure) for row in fit)
                 fit = [row for row in fit if _median(row, measure) <= lowest + room]
+                if measure == "moved_share":
+                    fit = [row for row in fit if row.contender == AS_IT_IS] or fit
             left.remove(fit[0])
             yield fit[0]
     yield from (row for row in part.rows if not row.measures)
@@ -138,7 +141,7 @@ def _settings(contender: Contender) -> dict[str, Any]:
 
 def _commands(contender: Contender) -> Iterator[str]:
     """`policy` commands; an upstream contender is a reference, defects included, and nothing to be set up."""
-    if contender.upstream:
+    if contender.upstream or contender.name == AS_IT_IS:
         return
     yield f"statechannel policy set manager {contender.manager}"
     for name, value in _settings(contender).items():
@@ -155,6 +158,8 @@ def _said(part: ScenarioPart, best: Row, rival: Row | None, marks: Mapping[str, 
     over = f"{seeds} seeds" if seeds > 1 else "one seed"
     yield f"{best.contender} suits {part.scenario} best, over {over}: {_figures(best)}"
     yield f"the least that any placement of these bundles allows is {_of(best, 'bound_over_mean')} x the mean"
+    if best.contender == AS_IT_IS:
+        yield "this is what the cluster does: leave it as it is"
     if best.upstream:
         yield "it is upstream's policy as it is, defects included; the first of ours in the ranking can be set up here"
     if rival is None:
@@ -170,6 +175,9 @@ def _said(part: ScenarioPart, best: Row, rival: Row | None, marks: Mapping[str, 
     if seeds == 1:
         yield "one seed says nothing of chance: repeat it with --seeds 1-6 to know how sure this is"
     elif _median(rival, "max_over_mean") - _median(best, "max_over_mean") <= ALIKE:
+        if abs(_median(rival, "moved_share") - _median(best, "moved_share")) <= MOVED_ALIKE:
+            yield f"largest loads are within {100 * ALIKE:.0f} % of the mean, and about the same is moved: either will do"
+            return
         yield f"their largest loads are within {100 * ALIKE:.0f} % of the mean: what is moved has decided"
 
 

@@ -112,8 +112,10 @@ def test_lost_answers_refusals_and_stale_looks_change_nothing(
 ) -> None:
     twin, plan, pace = world
     kills = [sum(gaps[: n + 1]) for n in range(len(gaps))]
-    end, _ = run(twin, plan, pace, Ledger(kills=kills))
+    ledger = Ledger(kills=kills)
+    end, _ = run(twin, plan, pace, ledger)
     assert end.stop.kind is StopKind.DONE, end.stop
+    assert ledger.recorded().throttle_before == {}
     reached(twin, plan)
     assert {key: value for key, value in twin.configs.items() if value} == BEFORE
 

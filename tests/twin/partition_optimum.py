@@ -3,9 +3,10 @@
 `partition_bounds` looks at one goal after the other and cuts replicas in pieces; here all goals are looked at together and
 replicas stay whole. A variable says whether a partition has a replica on a broker at the end, and another whether it leads there:
 
-- replicas leave old brokers for new ones only; each partition keeps its number of replicas, and one of them leads;
+- replicas go to new brokers only; each partition keeps its number of replicas, and one of them leads;
 - partitions are as well spread over racks as the plan spreads them;
-- each cell of each goal (a broker, or a topic on it) lies in its range, or is as near to it as the plan has brought it.
+- each cell of each goal (a broker, or a topic on it) lies in its range, or is as near to it as the plan has brought it. A plan
+  that leaves other cells as far out, so that the goal stands as well in sum, may copy less: it is not among those looked at.
 
 What a solver could not end within its time is still a bound: it then is what the solver has proven.
 """
@@ -121,8 +122,6 @@ def least_copied(
         program.row(dict.fromkeys(leads[key].values(), 1), 1, 1)
         for one, column in leads[key].items():
             program.row({column: 1, on[key][one]: -1}, -1, 0)
-        for one in set(replicas) & new:  # nothing leaves a new broker
-            program.row({on[key][one]: 1}, 1, 1)
     _keep_racks(program, layout, request, after, on)
     for goal, share in shares.items():
         if goal in measures.MEASURED and goal not in measures.BY_PARTITION:

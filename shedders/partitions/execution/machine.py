@@ -132,9 +132,8 @@ class Machine:
     def told(self, effect: Effect, answer: Answer, now_s: float) -> None:
         """How an effect ended. What nobody knows the end of is looked for before it is asked again."""
         if isinstance(effect, Record):
-            if effect.event == events.THROTTLE:
-                self._throttling.written(effect.facts)
-            elif effect.event == events.BATCH:
+            self._throttling.written(effect.event, effect.facts)
+            if effect.event == events.BATCH:
                 self._batch = effect.facts["batch"]
         elif isinstance(effect, SetConfigs):
             self._throttling.told(effect, answer)

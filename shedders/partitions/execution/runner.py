@@ -24,7 +24,7 @@ from shedders.partitions.execution.seen import (
     Submit,
     Withdraw,
 )
-from shedders.partitions.execution.stops import AFTER_MENDING
+from shedders.partitions.execution.stops import AFTER_MENDING, GO_ON
 from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Runner:
         machine = self._machine
         while machine.ended is None:
             if self._interrupted:
-                machine.stop(Stop(kind=StopKind.INTERRUPTED, reason=self._interrupted, hint=AFTER_MENDING))
+                machine.stop(Stop(kind=StopKind.INTERRUPTED, reason=self._interrupted, hint=GO_ON))
             try:
                 seen = self._look()
             except StateChannelError as error:

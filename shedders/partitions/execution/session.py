@@ -26,6 +26,7 @@ from shedders.partitions.execution.journal import (
     cluster_lock,
     folder_of,
     has_plan,
+    plan_ids,
     read_journal,
     write_durable,
 )
@@ -45,6 +46,7 @@ from shedders.partitions.execution.state_book import (
     record,
 )
 from shedders.partitions.execution.state_topic import StateTopic
+from shedders.partitions.execution.stops import SHOWN
 from shedders.partitions.plan_file import parse_plan, plan_bytes, read_plan
 from shedders.partitions.reassignment import to_json
 from statechannel.kafka.errors import KafkaAdapterError
@@ -123,8 +125,10 @@ def known(place: Place, plan_id: str, book: StateBook | None) -> Known:
     elif raw is not None:
         plan = parse_plan(raw, f"the plan {plan_id} of the state topic")
     else:
+        ids = list(dict.fromkeys((*plan_ids(place.root), *(book.plans if book is not None else ()))))
         raise PlanUnknownError(
-            f"no plan {plan_id} is known here", hint="`statechannel partitions status` lists them; or name --state DIR."
+            f"no plan {plan_id} is known here",
+            hint=f"Known are {', '.join(ids[:SHOWN])}; or name --state DIR." if ids else "None is; name --state DIR.",
         )
     there = of_topic.in_order() if of_topic is not None else []
     return Known(plan=plan, events=merged(read_journal(folder), there), holder=alive_holder(book))

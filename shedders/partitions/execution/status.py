@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaddata.partitions.admin import open_admin
+from shedders.partitions.errors import ExecutionRefusedError
 from shedders.partitions.execution.cluster_port import ClusterPort
 from shedders.partitions.execution.events import ENDED, PAUSED, resource_text
 from shedders.partitions.execution.progress import Progress, progress_of
@@ -59,10 +60,16 @@ def status_of(place: Place, known: Known, *, now_ms: int) -> Status:
 
     Raises:
         KafkaAdapterError: Kafka is away.
+        ExecutionRefusedError: The plan is for another cluster, whose topics are not those of this one.
     """
     plan, past = known.plan, known.recorded
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
         seen = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).look(full=True, configs=())
+    if seen.cluster_id != plan.cluster_id:
+        raise ExecutionRefusedError(
+            f"plan {plan.id} is for cluster {plan.cluster_id}, this is {seen.cluster_id}",
+            hint="Name a plan of this cluster, or connect to the other one by --bootstrap-servers.",
+        )
     stands = {
         (move.topic, move.partition): stand_of(move, seen.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
         for move in plan.moves

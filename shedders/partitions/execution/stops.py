@@ -23,6 +23,7 @@ VANISHED_SHARE: Final = 3
 """So many brokers away, and at least one of three of those that were there: an outage of more than a broker (Cruise Control
 healed during the outage of a data centre, its issue 1137)."""
 AFTER_MENDING: Final = "When that is mended: `statechannel partitions resume`, or `cancel`."
+GO_ON: Final = "`statechannel partitions resume` goes on, `cancel` takes back what is under way."
 NEW_PLAN: Final = "End it with `statechannel partitions cancel`, then plan anew."
 SHOWN: Final = 3
 

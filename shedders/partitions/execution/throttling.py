@@ -72,11 +72,15 @@ class Throttling:
         self._fresh = frozenset(configs)
         self._known.update({resource: dict(settings) for resource, settings in configs.items()})
 
-    def written(self, facts: Mapping[str, Any]) -> None:
-        """What was there before is safe; until then nobody relies on it, for a step may be broken off before it is written."""
-        self._rates.add(str(facts["rate"]))
-        for text, settings in facts["before"].items():
-            self._before.setdefault(events.resource_of(text), dict(settings))
+    def written(self, event: str, facts: Mapping[str, Any]) -> None:
+        """What was there before, or is put back, is safe; until then nobody relies on it: a step may be broken off before."""
+        if event == events.THROTTLE:
+            self._rates.add(str(facts["rate"]))
+            for text, settings in facts["before"].items():
+                self._before.setdefault(events.resource_of(text), dict(settings))
+        elif event == events.UNTHROTTLED:
+            for text in facts["resources"]:
+                self._before.pop(events.resource_of(text), None)
 
     def told(self, effect: SetConfigs, answer: Answer) -> None:
         """How a change ended: what was accepted is known, all else has to be looked at again."""
@@ -129,8 +133,6 @@ class Throttling:
                 changes[resource] = change
         found: list[Effect] = []
         if back:
-            for resource in back:
-                del self._before[resource]
             texts = [events.resource_text(one) for one in back]
             found.append(Record(event=events.UNTHROTTLED, facts={"resources": texts}))
         if changes:

@@ -13,12 +13,14 @@ from loaddata.partitions.layout import KafkaPartition, KafkaTopic
 from shedders.cli.partitions_executing import as_before, who
 from shedders.partitions.errors import PlanUnknownError, PlanUnusableError
 from shedders.partitions.execution.cluster_port import ClusterPort
-from shedders.partitions.execution.events import recorded
+from shedders.partitions.execution.events import Recorded, recorded
 from shedders.partitions.execution.journal import Journal, StateFolderError, folder_of, plan_ids, read_journal
 from shedders.partitions.execution.ledger import ExecutionLedger
-from shedders.partitions.execution.seen import Answer, Asked, Outcome, StopKind
+from shedders.partitions.execution.seen import Answer, Asked, Outcome, Record, StopKind
 from shedders.partitions.execution.session import KEPT, Place, _claim, _same_plan, host_name
 from shedders.partitions.execution.state_book import PlanBook, StateBook, merged, record
+from shedders.partitions.execution.throttle import Copy
+from shedders.partitions.execution.throttling import Throttling
 from shedders.partitions.plan import Plan
 from shedders.partitions.plan_file import write_plan
 from shedders.partitions.settings import PaceSettings, PartitionsSettings
@@ -89,6 +91,27 @@ def test_what_a_throttle_replaces_is_written_down_also_where_the_step_that_wante
     end, _ = run(twin, plan, PACE, ledger)
     assert (end.stop.kind, refusals) == (StopKind.DONE, [])
     assert not any(twin.configs.values())
+
+
+def test_what_is_put_back_is_left_to_do_until_that_is_written_down() -> None:
+    """Else whoever goes on later would put back what was there long ago, over what an operator has set since."""
+    _, plan = world(1)
+    throttling = Throttling(plan, 1_000, Recorded())
+    configs: dict[tuple[str, str], dict[str, str]] = {one: {} for one in throttling.unknown}
+    throttling.learn(configs)
+    effects = throttling.needed([Copy(("t0", 0), frozenset({1, 2}), frozenset({3}))], frozenset({1, 2, 3})) or []
+    for effect in effects:
+        if isinstance(effect, Record):
+            throttling.written(effect.event, effect.facts)
+    left = throttling.left
+    assert ("topic", "t0") in left
+    throttling.learn(configs)  # nothing of it is set any more
+    for _ in range(2):  # a step that is broken off before it is written, and the next
+        (told,) = throttling.restore(left)
+        assert isinstance(told, Record)
+        assert throttling.left == left
+    throttling.written(told.event, told.facts)
+    assert throttling.left == ()
 
 
 class Admin:

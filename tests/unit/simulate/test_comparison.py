@@ -251,6 +251,19 @@ def test_the_lowest_load_suits_best_then_the_least_moved_then_the_most_available
     ) == ["b", "a"]  # fmt: skip
 
 
+def test_what_the_cluster_does_already_comes_before_others_that_do_no_better():
+    alike = {"max_over_mean": 1.02, "moved_share": 0.001}
+    now = contender("as-it-is")
+    runs = [ran("a", **alike, unavailable_bundle_s=1), ran(who=now, **alike, unavailable_bundle_s=3)]
+    found = recommended(compared(runs), runs)
+    assert ([one.contender for one in found.ranking], found.commands) == (["as-it-is", "a"], [])
+    assert "this is what the cluster does: leave it as it is" in found.said
+    better = [ran("a", max_over_mean=1.0, moved_share=0.0), ran(who=now, max_over_mean=1.02, moved_share=0.0)]
+    assert best_of(*better) == ["a", "as-it-is"]
+    several = [ran(who, seed, max_over_mean=1.02 + n / 1e3) for n, who in enumerate(("a", "b")) for seed in (1, 2)]
+    assert any("either will do" in line for line in recommended(compared(several), several).said)
+
+
 def test_a_bound_of_ones_own_is_no_merit():
     """Who splits nothing has a large bound, and reaches it: its largest load is the higher all the same."""
     whole = ran("whole", max_over_bound=1.0, max_over_mean=2.0, bound_over_mean=2.0)
