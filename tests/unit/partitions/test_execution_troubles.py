@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -11,13 +12,14 @@ import pytest
 
 from loaddata.partitions.layout import KafkaPartition, KafkaTopic
 from shedders.cli.partitions_executing import as_before, who
-from shedders.partitions.errors import PlanUnknownError, PlanUnusableError
+from shedders.partitions.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
+from shedders.partitions.execution import status
 from shedders.partitions.execution.cluster_port import ClusterPort
 from shedders.partitions.execution.events import Recorded, recorded
 from shedders.partitions.execution.journal import Journal, StateFolderError, folder_of, plan_ids, read_journal
 from shedders.partitions.execution.ledger import ExecutionLedger
 from shedders.partitions.execution.seen import Answer, Asked, Outcome, Record, StopKind
-from shedders.partitions.execution.session import KEPT, Place, _claim, _same_plan, host_name
+from shedders.partitions.execution.session import KEPT, Known, Place, _claim, _same_plan, host_name
 from shedders.partitions.execution.state_book import PlanBook, StateBook, merged, record
 from shedders.partitions.execution.throttle import Copy
 from shedders.partitions.execution.throttling import Throttling
@@ -281,3 +283,25 @@ def test_a_user_without_a_name_is_told_by_its_number(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("getpass.getuser", nobody)
     assert who().startswith("uid ")
+
+
+# --- another cluster --------------------------------------------------------------------------------------------------------
+
+
+def test_the_status_of_another_clusters_plan_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topics may have the same names here."""
+    twin, plan = world()
+
+    class Here:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def look(self, **asked: Any) -> Any:
+            return twin.look(**asked)
+
+    monkeypatch.setattr(status, "open_admin", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(status, "ClusterPort", Here)
+    place = Place(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
+    assert status.status_of(place, Known(plan=plan, events=[], holder=None), now_ms=0).progress.total == len(plan.moves)
+    other = replace(plan, cluster_id="elsewhere")
+    with pytest.raises(ExecutionRefusedError, match="is for cluster elsewhere, this is twin"):
+        status.status_of(place, Known(plan=other, events=[], holder=None), now_ms=0)
