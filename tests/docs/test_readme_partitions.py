@@ -112,7 +112,7 @@ def test_plan_apply_and_undo_on_three_brokers(cluster: AdminClient, folder: Path
         _typed(line)
     plan = read_plan(folder / "plan.json")
     assert any(3 in one.after for one in plan.moves)
-    assert set(read_layout_file(folder / "cluster.json")[0].topics) >= set(TOPICS)
+    assert set(read_layout_file(folder / "layout.json")[0].topics) >= set(TOPICS)
     for line in parts["Apply."]:
         said = _typed(line)
     assert plan.id in said
