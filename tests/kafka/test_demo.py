@@ -122,9 +122,9 @@ def test_a_hot_spot_is_balanced_and_plotted(tmp_path: Path) -> None:
     series = json.loads((plots / "balance.json").read_text())
     assert sorted(series["loads"]) == ["b1", "b2", "b3", "b4"]
     (launch,) = series["marks"]
-    hot = [load for at_s, load in zip(series["at_s"], series["loads"]["b1"], strict=True) if at_s > launch["at_s"]]
-    # Sampled once a second, and relieved within few: on a busy machine the peak is not always seen whole.
-    assert max(one for one in hot if one is not None) > series["loads"]["b1"][-1] + 0.1
+    # Loads are looked at once a second, and b1 may be relieved before the next look: what came is seen in the sum.
+    before = max(number for number, at_s in enumerate(series["at_s"]) if at_s < launch["at_s"])
+    assert sum(one[-1] for one in series["loads"].values()) > sum(one[before] for one in series["loads"].values()) + 0.2
     assert any(move["source"] == "b1" and move["at_s"] > launch["at_s"] - 1 for move in series["moves"])
 
 

@@ -21,6 +21,8 @@ SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES = st.text("aZ9._-", min_size=3, max_size=12)
 AMOUNTS = st.none() | st.integers(0, 2**62)
+SHARES = st.integers(0, 2**60 // 64)
+"""Of what can be reckoned with together; a layout here has at most 45 replicas."""
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 REPLICAS = st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True).map(tuple)
 JSON = st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | TEXT, lambda inner: st.lists(inner, max_size=3))
@@ -132,10 +134,10 @@ def layouts(draw: st.DrawFn) -> tuple[ClusterLayout, PartitionLoads]:
             )
             if draw(st.booleans()):
                 loads[name, number] = PartitionLoad(
-                    disk_bytes=draw(st.integers(0, 2**62)),
-                    bytes_in_per_s=draw(AMOUNTS),
-                    bytes_out_per_s=draw(AMOUNTS),
-                    cpu_units=draw(AMOUNTS),
+                    disk_bytes=draw(SHARES),
+                    bytes_in_per_s=draw(st.none() | SHARES),
+                    bytes_out_per_s=draw(st.none() | SHARES),
+                    cpu_units=draw(st.none() | SHARES),
                     completeness=draw(st.floats(0, 1)),
                 )
         topics[name] = KafkaTopic(
