@@ -56,9 +56,7 @@ class Reorder(NamedTuple):
 Move = SwitchLeader | MoveReplica | Swap | AddReplica | RemoveReplica | Reorder
 
 
-def between(
-    partition: int, here: Sequence[int], leader: int, there: Sequence[int], leads: int
-) -> list[MoveReplica | SwitchLeader | Reorder]:
+def between(partition: int, here: Sequence[int], leader: int, there: Sequence[int], leads: int) -> list[Move]:
     """Moves that turn one list of replicas into another of the same length, with another leader.
 
     Args:
@@ -67,7 +65,7 @@ def between(
         there: Those it is to have. leads: Who is to lead.
     """
     now = list(here)
-    found: list[MoveReplica | SwitchLeader | Reorder] = []
+    found: list[Move] = []
     coming = [one for one in there if one not in here]
     for place, one in enumerate(here):
         if one not in there:

@@ -195,7 +195,7 @@ def carry_out(place: Place, plan: Plan, *, accept_unmet: bool = False, wish: Wis
 
     begun_s = time.monotonic()
     over = threading.Event()
-    copied: dict[tuple[str, int, int], int] = {}
+    copied: Mapping[tuple[str, int, int], int] | None = None
 
     def wait(length_s: float) -> None:
         if over.wait(length_s):  # it is ending: not at full speed, Kafka may have its own troubles
@@ -204,9 +204,8 @@ def carry_out(place: Place, plan: Plan, *, accept_unmet: bool = False, wish: Wis
     with bar() as shown, _signals(over) as runs:
 
         def show(machine: Machine, seen: Observation) -> None:
-            if seen.copied is not None:  # only some looks ask for it
-                copied.clear()
-                copied.update(seen.copied)
+            nonlocal copied
+            copied = copied if seen.copied is None else seen.copied  # only some looks ask for it
             if shown.seen:
                 figures = progress_of(plan, machine.stands, seen.topics, copied, elapsed_s=time.monotonic() - begun_s)
                 left = "" if figures.left_s is None else f", {duration(figures.left_s * 1_000)} left"

@@ -45,16 +45,13 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
 def _rows(found: Status) -> list[tuple[str, Any]]:
     figures = found.progress
     stopped = "" if found.stop is None else f"{found.stop['kind']}: {found.stop['reason']}".rstrip(": ")
+    of_these = ", ".join(f"{number} {name}" for name, number in figures.partitions.items())
     return [
         ("state", found.state),
         ("carried out by", found.executor),
         ("begun", moment(found.began_at_ms or None)),
         ("partitions", f"{figures.done} of {figures.total} done"),
-        *(
-            (("of these", ", ".join(f"{number} {name}" for name, number in figures.partitions.items())),)
-            if figures.total
-            else ()
-        ),
+        *([("of these", of_these)] if of_these else []),
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
         ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
         ("left", None if figures.left_s is None else duration(figures.left_s * 1_000)),

@@ -157,14 +157,7 @@ def _run(
                 if _work(search, work, 1 << bit, clock, progress):
                     _settle(search, active, limits, clock, progress)
         if search.scope.mode is Mode.ADD_BROKERS:
-            counted = [work.moves for work in works]
-            try:
-                reconsider(
-                    search, [work.goal for _, work in active], lambda: _settle(search, active, limits, clock, None)
-                )
-            finally:
-                for work, moves in zip(works, counted, strict=True):
-                    work.moves = moves
+            reconsider(search, [work.goal for _, work in active], lambda: _settle(search, active, limits, clock, None))
     except TimeSpentError:
         return False
     return True
@@ -210,7 +203,8 @@ def _work(
             progress(name, 1, 1)
     finally:
         work.took_s += clock() - began_s
-        work.moves += search.made - before
+        if search.trail is None:  # else it is only tried
+            work.moves += search.made - before
     return search.made - before
 
 

@@ -35,7 +35,7 @@ PARTITIONS_MAX: Final = 10_000
 """In a larger cluster each search takes long, whatever it moves."""
 
 
-def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> int:
+def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> None:
     """Try other ends of the search until none is better. Each that is taken copies less, so this ends.
 
     Args:
@@ -43,20 +43,16 @@ def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]
         goals: All of them.
         settle: Lets the goals search on to an end.
 
-    Returns:
-        How many ends were taken.
-
     Raises:
         TimeSpentError: The time budget is spent; the search stands at the last end that was taken.
     """
     if search.bounded or search.cluster.size > PARTITIONS_MAX or len(changed(search)) > MOVED_MAX:
-        return 0
-    taken = 0
+        return
+    at = _Place(search, goals)
     tried: set[tuple[int, ...]] = set()
     while away := next((one for one in _choices(search) if one not in tried), None):
         tried.add(away)
-        taken += _without(search, goals, settle, list(away))
-    return taken
+        at = _without(search, at, goals, settle, list(away)) or at
 
 
 def _choices(search: Search) -> list[tuple[int, ...]]:
@@ -67,11 +63,11 @@ def _choices(search: Search) -> list[tuple[int, ...]]:
     return [*((one,) for one in rows[:ALONE_MAX]), *combinations(rows[:PAIRED_MAX], 2)]
 
 
-def _without(search: Search, goals: Sequence[Goal], settle: Callable[[], None], away: list[int]) -> bool:
-    """Whether an end at which these partitions were not moved first is better; the search is at it then, else where it was."""
-    cluster, scope = search.cluster, search.scope
-    at = _Place(search, goals)
-    frozen, steps = scope.frozen.copy(), search.steps
+def _without(
+    search: Search, at: _Place, goals: Sequence[Goal], settle: Callable[[], None], away: list[int]
+) -> _Place | None:
+    """The end at which these partitions were not moved first, if it is better: the search is there then, else where it was."""
+    cluster, scope, steps = search.cluster, search.scope, search.steps
     # What is tried is no step of the search: only the way to the end that is taken is.
     search.trail, search.steps = [], None
     better = False
@@ -80,25 +76,24 @@ def _without(search: Search, goals: Sequence[Goal], settle: Callable[[], None], 
             search.make(*_way(one, at.replicas[one], at.leader[one], scope.began[one], scope.led[one]), taken_back=True)
         scope.frozen[away] = True
         settle()
-        scope.frozen[:] = frozen
+        scope.frozen[away] = False
         settle()
         end = _Place(search, goals)
-        better = end.copies_less(at) and all(
-            after <= before for after, before in zip(end.excesses, at.excesses, strict=True)
-        )
+        better = end.is_better_than(at)
     finally:
-        scope.frozen[:] = frozen
+        scope.frozen[away] = False
         for inverse in reversed(search.trail):
             cluster.apply(inverse)
         search.trail, search.steps = None, steps
         if not better:
             search.reasons[:] = at.reasons
-    if better:
-        moves: list[Move] = []
-        for one in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
-            moves += _way(one, at.replicas[one], at.leader[one], end.replicas[one], end.leader[one])
-        search.make(*moves, taken_back=True)
-    return better
+    if not better:
+        return None
+    moves: list[Move] = []
+    for one in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
+        moves += _way(one, at.replicas[one], at.leader[one], end.replicas[one], end.leader[one])
+    search.make(*moves, taken_back=True)
+    return end
 
 
 class _Place:
@@ -110,12 +105,14 @@ class _Place:
         self.excesses = [goal.spread().excess for goal in goals]
         self.copied_replicas, self.copied_bytes = search.copied(changed(search).tolist())
 
-    def copies_less(self, other: _Place) -> bool:
-        """By enough for the replicas that it moves more, if it does."""
-        most = other.copied_bytes * (1 - GAIN_MIN * (self.copied_replicas > other.copied_replicas))
-        return self.copied_bytes < other.copied_bytes and self.copied_bytes <= most
+    def is_better_than(self, other: _Place) -> bool:
+        """Whether it copies less, by enough for the replicas that it moves more, and no goal stands worse."""
+        saved_bytes = other.copied_bytes - self.copied_bytes
+        enough = self.copied_replicas <= other.copied_replicas or saved_bytes >= GAIN_MIN * other.copied_bytes
+        excesses = zip(self.excesses, other.excesses, strict=True)
+        return saved_bytes > 0 and enough and all(mine <= before for mine, before in excesses)
 
 
 def _way(partition: int, here: Any, leader: Any, there: Any, leads: Any) -> list[Move]:
-    replicas, then = ([one for one in row.tolist() if one >= 0] for row in (here, there))
-    return [*between(partition, replicas, int(leader), then, int(leads))]
+    now, then = ([one for one in row.tolist() if one >= 0] for row in (here, there))
+    return between(partition, now, int(leader), then, int(leads))

@@ -30,8 +30,7 @@ def trade(search: Search, limits: Limits) -> int:
     return total
 
 
-def moved_once(search: Search) -> tuple[Any, Any, Any]:
-    """Of partitions with one replica that is elsewhere, where it is, and its home, if that stays: n each."""
+def _pass(search: Search, limits: Limits) -> int:
     cluster, scope = search.cluster, search.scope
     rows = np.nonzero((cluster.replicas != scope.began).any(axis=1))[0]
     here, began = cluster.replicas[rows], scope.began[rows]
@@ -39,15 +38,10 @@ def moved_once(search: Search) -> tuple[Any, Any, Any]:
     gone = (began >= 0) & ~(began[:, :, None] == here[:, None, :]).any(axis=2)
     single = (came.sum(axis=1) == 1) & (gone.sum(axis=1) == 1)
     rows, here, began, came, gone = rows[single], here[single], began[single], came[single], gone[single]
-    to, home = here[came], began[gone]
-    fits = (cluster.load[rows, Known.DISK] > 0) & scope.homes[home]
-    return rows[fits], to[fits], home[fits]
-
-
-def _pass(search: Search, limits: Limits) -> int:
-    scope = search.scope
-    rows, to, home = moved_once(search)
-    size = search.cluster.load[rows, Known.DISK]
+    size = cluster.load[rows, Known.DISK]
+    rows, to, home, size = rows[size > 0], here[came][size > 0], began[gone][size > 0], size[size > 0]
+    home_stays = scope.homes[home]
+    rows, to, home, size = rows[home_stays], to[home_stays], home[home_stays], size[home_stays]
     pair = to.astype(np.int64) * len(scope.homes) + home
     order = np.lexsort((rows, -size, pair))
     pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from loaddata.partitions.loads import CPU_UNITS
 from shedders.amounts import count, rate, size
 
-_SUFFIX = "s"
-
 
 def amount(value: float, unit: str) -> str:
     """A value without the name of what is counted: `33.0 MB`, `12`, `31.4%`."""
@@ -26,4 +24,4 @@ def compared(value: int, bound: int, unit: str) -> tuple[str, str]:
         return f"{value} {unit}", str(bound)
     if unit == "millionths of CPU":
         return f"{told} of CPU", other
-    return (count(value, unit.removesuffix(_SUFFIX)) if told == str(value) else told), other
+    return (count(value, unit.removesuffix("s")) if told == str(value) else told), other

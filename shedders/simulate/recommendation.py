@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -92,11 +93,9 @@ def _ranked(part: ScenarioPart) -> Iterator[Row]:
         left = [row for row in part.rows if row.measures and bool(row.failed) is failed]
         while left:
             fit = left
-            for measure, room in zip(_MEASURES, (ALIKE, MOVED_ALIKE, 0.0), strict=True):
-                lowest = min(_median(row, measure) for row in fit)
-                fit = [row for row in fit if _median(row, measure) <= lowest + room]
-                if measure == "moved_share":
-                    fit = [row for row in fit if row.contender == AS_IT_IS] or fit
+            for figure, room in _CRITERIA:
+                lowest = min(figure(row) for row in fit)
+                fit = [row for row in fit if figure(row) <= lowest + room]
             left.remove(fit[0])
             yield fit[0]
     yield from (row for row in part.rows if not row.measures)
@@ -104,6 +103,15 @@ def _ranked(part: ScenarioPart) -> Iterator[Row]:
 
 def _median(row: Row, measure: str) -> float:
     return bounds_of(row.measures[measure]).median
+
+
+_CRITERIA: Final[Sequence[tuple[Callable[[Row], float], float]]] = (
+    (partial(_median, measure="max_over_mean"), ALIKE),
+    (partial(_median, measure="moved_share"), MOVED_ALIKE),
+    (lambda row: row.contender != AS_IT_IS, 0.0),
+    (partial(_median, measure="unavailable_bundle_s"), 0.0),
+)
+"""What counts, one after the other: those within so much of the lowest are alike."""
 
 
 def _told(place: int, row: Row) -> Ranked:
@@ -175,10 +183,9 @@ def _said(part: ScenarioPart, best: Row, rival: Row | None, marks: Mapping[str, 
     if seeds == 1:
         yield "one seed says nothing of chance: repeat it with --seeds 1-6 to know how sure this is"
     elif _median(rival, "max_over_mean") - _median(best, "max_over_mean") <= ALIKE:
-        if abs(_median(rival, "moved_share") - _median(best, "moved_share")) <= MOVED_ALIKE:
-            yield f"largest loads are within {100 * ALIKE:.0f} % of the mean, and about the same is moved: either will do"
-            return
-        yield f"their largest loads are within {100 * ALIKE:.0f} % of the mean: what is moved has decided"
+        same = abs(_median(rival, "moved_share") - _median(best, "moved_share")) <= MOVED_ALIKE
+        why = ", and about the same is moved: either will do" if same else ": what is moved has decided"
+        yield f"their largest loads are within {100 * ALIKE:.0f} % of the mean{why}"
 
 
 def _figures(row: Row) -> str:

@@ -184,7 +184,7 @@ async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
         # A namespace that was deleted before the move begins above what it had when it is created again.
         gone = source.key("m/gone")
         assert gone is not None
-        await done(await channels["b1"].create_namespace("m/gone", 1))
+        await created(channels["b1"], "m/gone", 1)
         (owned,) = (await owners(channels["b1"], names("m/gone", 1))).values()
         assert owned.generation > gone.version
         await settled(lambda: len({channel.digest()[0] for channel in channels.values()}) == 1, 20)

@@ -78,10 +78,6 @@ def test_it_is_the_least_of_all_states_that_are_as_good(seed: int) -> None:
         new = [key for key, (replicas, _) in state.items() if set(replicas) - set(before[key][0])]
         return sum(loads.of[key].disk_bytes or 0 for key in new)
 
-    found: list[int] = []
-    for state in sorted(everywhere(layout), key=cost):
-        if as_good(state):
-            found.append(cost(state))
-            break
+    found = next(cost(state) for state in sorted(everywhere(layout), key=cost) if as_good(state))
     least = least_copied(layout, loads, request, after, shares)
-    assert found[0] * (1 - 2 * GAP) - 1 <= least <= found[0] <= plan.copied_bytes
+    assert found * (1 - 2 * GAP) - 1 <= least <= found <= plan.copied_bytes

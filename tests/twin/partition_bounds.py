@@ -71,7 +71,7 @@ def bytes_of_removal(layout: ClusterLayout, loads: PartitionLoads, request: Plan
     """What is on the brokers that go, and may move."""
     leaving, may = to_empty(layout, request), free(layout, request)
     return sum(
-        _size(loads, key, request) * len(leaving & set(replicas))
+        measures.size_of(loads, key, request) * len(leaving & set(replicas))
         for key, (replicas, _) in state_of(layout).items()
         if key in may
     )
@@ -96,7 +96,7 @@ def bytes_for_new(
     }
     spread = _spread_out(layout, request, after) if "rack-awareness" in shares else {}
     if "rack-awareness" in shares:
-        found["rack-awareness"] = sum(_size(loads, key, request) * count for key, count in spread.items())
+        found["rack-awareness"] = sum(measures.size_of(loads, key, request) * count for key, count in spread.items())
     of_bytes = [_came_and_gone(one, shares[one], layout, loads, request, after) for one in _OF_BYTES if one in shares]
     if of_bytes:
         found["disk"] = _bytes(of_bytes, spread, layout, loads, request)
@@ -166,7 +166,11 @@ def _bytes(
     every = [size for mine in sizes.values() for size in mine]
     losing = {broker for broker, need in gone.items() if need > 0}
     state = state_of(layout)
-    apart = sum(_size(loads, key, request) * count for key, count in spread.items() if not losing & set(state[key][0]))
+    apart = sum(
+        measures.size_of(loads, key, request) * count
+        for key, count in spread.items()
+        if not losing & set(state[key][0])
+    )
     return max(
         smallest_sum([(sizes.get(broker, []), need) for broker, need in gone.items()], sum(came)),
         sum(smallest_sum([(every, 0)], need) for need in came),
@@ -184,7 +188,7 @@ def _items(
     for key, (replicas, _) in state_of(layout).items():
         if topic not in ("", key[0]) or key not in may:
             continue
-        size = _size(loads, key, request)
+        size = measures.size_of(loads, key, request)
         load = measures.load_of(loads, key, request.completeness_min)
         old = [one for one in replicas if one not in new]
         # The best case: the first copy is the leader's.
@@ -193,7 +197,3 @@ def _items(
         for broker in old:
             on.setdefault(broker, []).append(Item(measures.weight(goal, load, len(replicas), leads=False), size))
     return every, on
-
-
-def _size(loads: PartitionLoads, key: tuple[str, int], request: PlanRequest) -> int:
-    return measures.load_of(loads, key, request.completeness_min).disk_bytes or 0

@@ -59,6 +59,11 @@ def load_of(loads: PartitionLoads, key: Key, completeness_min: float) -> Partiti
     return found if found.completeness >= completeness_min else NOTHING
 
 
+def size_of(loads: PartitionLoads, key: Key, request: PlanRequest) -> int:
+    """Bytes of a replica; 0 where they are not known."""
+    return load_of(loads, key, request.completeness_min).disk_bytes or 0
+
+
 def counted(goal: str, layout: ClusterLayout, request: PlanRequest) -> list[int]:
     """Brokers that have cells."""
     away = set(request.subjects) if goal in LED and request.mode is Mode.DEMOTE else set()

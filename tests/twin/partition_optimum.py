@@ -111,9 +111,9 @@ def least_copied(
     may, new = free(layout, request), set(request.subjects) & set(allowed_brokers(layout, request))
     on: dict[Key, dict[int, int]] = {}
     leads: dict[Key, dict[int, int]] = {}
-    unit = max(1, sum(_size(loads, key, request) * len(before[key][0]) for key in may)) / 1e6
+    unit = max(1, sum(measures.size_of(loads, key, request) * len(before[key][0]) for key in may)) / 1e6
     for key in sorted(may):
-        size = _size(loads, key, request)
+        size = measures.size_of(loads, key, request)
         replicas = before[key][0]
         on[key] = {one: program.column() for one in replicas}
         on[key] |= {one: program.column(size / unit) for one in sorted(new - set(replicas))}
@@ -141,8 +141,9 @@ def _keep_racks(
         for rack in sorted({rack_of[one] for one in columns}):
             mine = {column: 1.0 for one, column in columns.items() if rack_of[one] == rack}
             if len(mine) > most:
-                beyond[program.column(upper=len(mine))] = 1.0
-                program.row(mine | dict.fromkeys(list(beyond)[-1:], -1.0), 0, most)
+                more = program.column(upper=len(mine))
+                beyond[more] = 1.0
+                program.row(mine | {more: -1.0}, 0, most)
         program.row(beyond, 0, measures.rack_excess(after[key][0], layout, request))
 
 
@@ -175,7 +176,3 @@ def _keep_cells(
     for cell, row in rows.items():
         low, high = within[cell]
         program.row(row, min(low, reached[cell]) - still[cell], max(high, reached[cell]) - still[cell])
-
-
-def _size(loads: PartitionLoads, key: Key, request: PlanRequest) -> int:
-    return measures.load_of(loads, key, request.completeness_min).disk_bytes or 0

@@ -58,7 +58,7 @@ class Machine:
     Args:
         plan: What is carried out.
         pace: How fast, and what it bears.
-        recorded: What the journal comes to; of a plan that never began: an empty one.
+        recorded: What the journal comes to; of a plan that never began: an empty one. What is written is added to it.
 
     Attributes:
         stands: Where each partition stood at the last step.
@@ -72,8 +72,7 @@ class Machine:
         self._number = {key: number for number, key in enumerate(self._moves)}
         self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
         self._watch = Watch(plan, pace)
-        self._batch = recorded.batches
-        self._moved = set(recorded.moved)
+        self._recorded = recorded
         self._wish = Wish.GO
         self._asked: dict[Key, _Asked] = {}
         self._elected_s: dict[Key, float] = {}
@@ -132,9 +131,7 @@ class Machine:
     def told(self, effect: Effect, answer: Answer, now_s: float) -> None:
         """How an effect ended. What nobody knows the end of is looked for before it is asked again."""
         if isinstance(effect, Record):
-            self._throttling.written(effect.event, effect.facts)
-            if effect.event == events.BATCH:
-                self._batch = effect.facts["batch"]
+            self._recorded.take({"event": effect.event, **effect.facts})
         elif isinstance(effect, SetConfigs):
             self._throttling.told(effect, answer)
             if self._throttling.refusals >= self._pace.attempts_max and self._stop is None:
@@ -170,9 +167,12 @@ class Machine:
                 )
                 if partition.in_motion or arrived or stand.standing is not (was or stand).standing:
                     del self._asked[key]
-        done = [key for key, stand in self.stands.items() if stand.standing is Standing.DONE and key not in self._moved]
+        done = [
+            key
+            for key, stand in self.stands.items()
+            if stand.standing is Standing.DONE and key not in self._recorded.moved
+        ]
         if done:
-            self._moved.update(done)
             yield Record(event=events.MOVED, facts={"partitions": [list(key) for key in done]})
         stop = self._watch.look(now_s, seen, self.stands, self._moves)
         for text in self._watch.remarks:
@@ -306,7 +306,7 @@ class Machine:
     def _start(self, chosen: list[Step]) -> Iterable[Effect]:
         if not chosen:
             return
-        batch = self._batch + 1
+        batch = self._recorded.batches + 1
         targets = {one.key: one.target for one in chosen}
         facts = {
             "batch": batch,
@@ -368,7 +368,7 @@ class Machine:
                 if partition.replicas != self._moves[key].before and key not in self._refused:
                     targets[key] = self._moves[key].before
         if targets:
-            batch = self._batch + 1
+            batch = self._recorded.batches + 1
             facts = {
                 "batch": batch,
                 "partitions": [[*key, list(to)] for key, to in targets.items()],

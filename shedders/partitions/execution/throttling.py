@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shedders.partitions.execution import events
 from shedders.partitions.execution.seen import Answer, Effect, Outcome, Record, SetConfigs
@@ -30,7 +30,7 @@ class Throttling:
     Args:
         plan: What is carried out.
         rate: Bytes a second of each broker; None: no throttle.
-        recorded: What earlier executors have left.
+        recorded: What earlier executors have left, and what this one has written since: whoever owns it adds that.
 
     Attributes:
         refusals: So often in a row a change was not accepted; the newest `reason`.
@@ -39,8 +39,9 @@ class Throttling:
     def __init__(self, plan: Plan, rate: int | None, recorded: Recorded) -> None:
         self._own = own_entries(plan)
         self._rate = rate
-        self._before = {key: dict(value) for key, value in recorded.throttle_before.items()}
-        self._rates = set(recorded.rates)
+        # Grow and shrink with what is written down, never before: a step may be broken off between wanting and writing.
+        self._before = recorded.throttle_before
+        self._rates = recorded.rates
         self._known: dict[Resource, dict[str, str | None]] = {}
         self._resources = frozenset(resources_of(plan))
         self._fresh: frozenset[Resource] = frozenset()
@@ -71,16 +72,6 @@ class Throttling:
         """What the cluster has now, of some; called at each look, also if it asked for none."""
         self._fresh = frozenset(configs)
         self._known.update({resource: dict(settings) for resource, settings in configs.items()})
-
-    def written(self, event: str, facts: Mapping[str, Any]) -> None:
-        """What was there before, or is put back, is safe; until then nobody relies on it: a step may be broken off before."""
-        if event == events.THROTTLE:
-            self._rates.add(str(facts["rate"]))
-            for text, settings in facts["before"].items():
-                self._before.setdefault(events.resource_of(text), dict(settings))
-        elif event == events.UNTHROTTLED:
-            for text in facts["resources"]:
-                self._before.pop(events.resource_of(text), None)
 
     def told(self, effect: SetConfigs, answer: Answer) -> None:
         """How a change ended: what was accepted is known, all else has to be looked at again."""

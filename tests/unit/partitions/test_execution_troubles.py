@@ -98,13 +98,14 @@ def test_what_a_throttle_replaces_is_written_down_also_where_the_step_that_wante
 def test_what_is_put_back_is_left_to_do_until_that_is_written_down() -> None:
     """Else whoever goes on later would put back what was there long ago, over what an operator has set since."""
     _, plan = world(1)
-    throttling = Throttling(plan, 1_000, Recorded())
+    past = Recorded()
+    throttling = Throttling(plan, 1_000, past)
     configs: dict[tuple[str, str], dict[str, str]] = {one: {} for one in throttling.unknown}
     throttling.learn(configs)
     effects = throttling.needed([Copy(("t0", 0), frozenset({1, 2}), frozenset({3}))], frozenset({1, 2, 3})) or []
     for effect in effects:
         if isinstance(effect, Record):
-            throttling.written(effect.event, effect.facts)
+            past.take({"event": effect.event, **effect.facts})
     left = throttling.left
     assert ("topic", "t0") in left
     throttling.learn(configs)  # nothing of it is set any more
@@ -112,7 +113,7 @@ def test_what_is_put_back_is_left_to_do_until_that_is_written_down() -> None:
         (told,) = throttling.restore(left)
         assert isinstance(told, Record)
         assert throttling.left == left
-    throttling.written(told.event, told.facts)
+    past.take({"event": told.event, **told.facts})
     assert throttling.left == ()
 
 
