@@ -1,5 +1,7 @@
 # Brokers and Spark jobs of this package, for the profile `spark` of compose.yaml: pinned packages, the connector's jars
 # by checksum, no root at run time.
+# A tag may be moved by whoever publishes it; packages and jars below are held by hash, this image is not. A digest was not written
+# down, since none was checked: `docker buildx imagetools inspect python:3.11-slim-bookworm` tells it, for NAME:TAG@sha256:... in both stages.
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/statechannel

@@ -8,10 +8,12 @@ PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+# Commands and tests start hundreds of processes of this project; each would compile what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev browser demo test check supply-chain fix docs simulate faults bench lock clean
+.PHONY: help setup dev browser demo test explore check supply-chain fix docs simulate faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,9 +48,12 @@ $(VENV)/.stamp-kafka: statechannel/embedded/jars.sha256 requirements-java.txt $(
 	@touch $@
 
 # Spark, and the tools of tests and checks, are half a gigabyte that nobody needs to see the demo.
-$(VENV)/.stamp-dev: requirements-dev.txt spark/jars.sha256 tests/support/kafka_tools.sha256 $(VENV)/.stamp-kafka
+$(VENV)/.stamp-tools: requirements-dev.txt $(VENV)/.stamp-install
 	@echo "setup: installing Spark and the tools of tests and checks (one to two minutes the first time)"
 	@$(PIP) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 $(VENV)/.stamp-tools $(VENV)/.stamp-kafka
 	@$(PY) -m spark.jars
 	@$(PY) -m tests.support.kafka_tools
 	@$(PY) -m spark.class_archive
@@ -59,8 +64,12 @@ dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and
 demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all
 	@$(BIN)/statechannel demo $(ARGS)
 
-test: check ## Checks, then every test (ends with pytest's summary line)
-	@$(PY) -m pytest --cache-clear -n 3 --dist worksteal $(ARGS) || $(PY) -m tests.support.again $$? $(ARGS)
+test: check dev ## Checks, then every test (ends with pytest's summary line)
+	@$(PY) -m pytest -n 4 --dist worksteal $(ARGS)
+
+explore: dev ## Property tests and simulator with examples that nobody has tried yet: make explore ARGS="tests/property"
+	@SIMULATION_FIRST_SEED=$$(date +%s) $(PY) -m pytest -n 2 --dist worksteal --hypothesis-profile=explore \
+		$(or $(ARGS),tests/property tests/simulation)
 
 # Only on request, and in .ci/run: it installs a package of the system, 64 MB.
 browser: ## Install a Chromium for the tests of the audit's report, where this may be done (root, apt)
@@ -74,7 +83,7 @@ browser: ## Install a Chromium for the tests of the audit's report, where this m
 	timeout 40 apt-get update -qq && timeout 120 apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null && \
 	command -v chromium-headless-shell
 
-check: dev ## Style, types, layers and pins: the fast part of `make test`
+check: $(VENV)/.stamp-tools ## Style, types, layers and pins: the fast part of `make test`
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -104,6 +113,9 @@ simulate: setup ## Deterministic simulation: make simulate N=20000
 
 faults: dev ## Real faults on real processes: make faults ARGS="--minutes 60 --seed 7"
 	@$(PY) -m tests.faults $(ARGS)
+
+mutation: dev ## Small changes of the core's functions, and which no test notices: make mutation ARGS="lease --sample 50"
+	@$(PY) -m tests.mutation $(ARGS)
 
 bench: dev ## The measurements of the documentation, each as a ratio in one run
 	@$(PY) -m tests.bench $(ARGS)

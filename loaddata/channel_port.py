@@ -49,7 +49,11 @@ class ChannelPort(Protocol):
         ...
 
     def watch(self, limit: int) -> ChangeWatch:
-        """Subscribe to what is accepted from now on, at most `limit` records behind."""
+        """Subscribe to what is accepted from now on, at most `limit` records behind.
+
+        Raises:
+            ChangesError: A partition is being joined, so that something would be missed: ask again soon.
+        """
         ...
 
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -109,6 +110,7 @@ class LoadService:
         self._host_read_s: float | None = None
         self._measured_s: float | None = None
         self._channel_ended = False
+        self._missed = False
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -277,19 +279,17 @@ class LoadService:
             await asyncio.sleep(self.settings.tick_s)
 
     async def _watch(self) -> None:
-        watch = self._channel.watch(self.settings.watch_max)
         try:
-            self._see_all()  # no gap: nothing else has run since the line before
-            while True:
-                self._saw(change_of(await watch.next()))
+            with closing(self._channel.watch(self.settings.watch_max)) as watch:
+                self._see_all()  # no gap: nothing else has run since the line before
+                while True:
+                    self._saw(change_of(await watch.next()))
         except ChannelStoppedError:
             self._channel_ended = True
         except ChangesError as error:
-            _log.info("changes of ownership are watched anew: %s", error)
-            for partition, offset in self._channel.positions().items():
-                self._reporter.own.changed(partition, offset)
-        finally:
-            watch.close()
+            if not self._missed:
+                _log.info("changes of ownership are watched anew: %s", error)
+            self._missed = True
 
     def _saw(self, change: OwnershipChange | None) -> None:
         if change is None:
@@ -301,6 +301,10 @@ class LoadService:
     def _see_all(self) -> None:
         for change in newest_changes(self._channel.assigned()):
             self._topics.ownership_changed(change)
+        if self._missed:  # this broker's own bundles may have come and gone
+            self._missed = False
+            for partition, offset in self._channel.positions().items():
+                self._reporter.own.changed(partition, offset)
 
 
 def _usage_now(local: LocalLoad) -> dict[str, float] | None:

@@ -2,7 +2,8 @@
 
 A broker counts as many as it serves namespaces of the group, a failure domain likewise. A bundle goes to one of the brokers
 with the fewest, of the domains with the fewest. Ours leaves out the bundle's own namespace and looks at whole domains;
-`upstream` counts the own namespace as well, and of a domain only the candidates (decision record 40).
+`upstream` counts the own namespace as well, and of a domain only the candidates (decision record 40). Its newer manager counts
+bundles instead of namespaces, and only those that a broker owns at this moment.
 
 Worked example (upstream's own): domain d1 has b1 with 2 namespaces of the group and b2 with 1, d2 has b3 with 2 and b4 with 1,
 d3 has b5 and b6 with 2 each. d1 and d2 count 3, d3 counts 4: b5 and b6 go out. Of the rest b2 and b4 have the fewest.
@@ -36,6 +37,7 @@ class Apart:
         fewest: The fewest that any candidate of the best domains serves.
         domains: Namespaces by domain; None where domains are not compared.
         least: The fewest of these.
+        counted: What is counted, for people.
     """
 
     group: str
@@ -44,6 +46,7 @@ class Apart:
     fewest: int
     domains: Mapping[str, int] | None
     least: int
+    counted: str = "namespaces"
 
     def count(self, name: str) -> int:
         """Namespaces of the group that a broker serves."""
@@ -59,16 +62,16 @@ class _Group:
     counts: dict[str, int] = field(default_factory=dict)
     domains: dict[str, set[str]] = field(default_factory=dict)
 
-    def add(self, broker: str, namespace: str, domain: str | None) -> bool:
-        """A broker serves a namespace; whether that is new."""
+    def add(self, broker: str, name: str, domain: str | None) -> bool:
+        """A broker serves a namespace, or owns a bundle where these are counted; whether that is new."""
         names = self.held.setdefault(broker, set())
-        if namespace in names:
+        if name in names:
             return False
-        names.add(namespace)
-        self.brokers.setdefault(namespace, set()).add(broker)
+        names.add(name)
+        self.brokers.setdefault(name, set()).add(broker)
         self.counts[broker] = len(names)
         if domain is not None:
-            self.domains.setdefault(domain, set()).add(namespace)
+            self.domains.setdefault(domain, set()).add(name)
         return True
 
 
@@ -78,11 +81,13 @@ class AntiAffinity:
     Args:
         domains: Compare failure domains before brokers.
         upstream: Count as upstream does.
+        bundles: Count bundles, as upstream's newer manager does: those that a broker owns and that are not on their way.
     """
 
-    def __init__(self, cluster: Cluster, *, domains: bool, upstream: bool) -> None:
+    def __init__(self, cluster: Cluster, *, domains: bool, upstream: bool, bundles: bool = False) -> None:
         self._cluster = cluster
         self._upstream = upstream
+        self._bundles = bundles
         known = any((broker.domain or "").strip() for broker in cluster.brokers.values())
         self._domains = domains and known
         self._changes: dict[str, int] = {}
@@ -99,7 +104,7 @@ class AntiAffinity:
     def add(self, broker: str, namespace: str) -> None:
         """A bundle of this namespace will soon be on this broker."""
         group = self._groups.get(namespace)
-        if group is None:
+        if group is None or self._bundles:
             return
         if self._table(group).add(broker, namespace, self._domain.get(broker)):
             self._changes[group] = self._changes.get(group, 0) + 1
@@ -117,12 +122,12 @@ class AntiAffinity:
         counts, own = self._table(group).counts, self._own(group, namespace)
         if not self._domains:
             fewest = min(counts.get(name, 0) - (name in own) for name in candidates)
-            return Apart(group, counts, own, fewest, None, 0)
+            return Apart(group, counts, own, fewest, None, 0, self._counted)
         sums, domain = self._by_domain(group, namespace, candidates), self._domain
         least = min(sums.values())
         best = {one for one, count in sums.items() if count == least}
         fewest = min(counts.get(name, 0) - (name in own) for name in candidates if domain[name] in best)
-        return Apart(group, counts, own, fewest, sums, least)
+        return Apart(group, counts, own, fewest, sums, least, self._counted)
 
     def refusal(self, apart: Apart, name: str) -> str | None:
         """Why one of these candidates should not take a bundle of the namespace."""
@@ -130,10 +135,11 @@ class AntiAffinity:
             domain = self._domain[name]
             if apart.domains[domain] > apart.least:
                 count = apart.domains[domain]
-                return f"domain `{domain}` has {count} namespaces of group `{apart.group}`, another {apart.least}"
+                return f"domain `{domain}` has {count} {apart.counted} of group `{apart.group}`, another {apart.least}"
         count = apart.count(name)
         if count > apart.fewest:
-            return f"serves {count} other namespaces of group `{apart.group}`, another broker {apart.fewest}"
+            other = "" if self._bundles else "other "
+            return f"serves {count} {other}{apart.counted} of group `{apart.group}`, another broker {apart.fewest}"
         return None
 
     def away(self, namespace: str, candidates: Sequence[str]) -> dict[str, str]:
@@ -153,6 +159,10 @@ class AntiAffinity:
             if why is not None:
                 found[name] = why
         return found
+
+    @property
+    def _counted(self) -> str:
+        return "bundles" if self._bundles else "namespaces"
 
     @cached_property
     def _groups(self) -> Mapping[str, str]:
@@ -179,6 +189,11 @@ class AntiAffinity:
             table = self._tables[group] = _Group()
             for namespace in self._members.get(group, ()):
                 bundles = self._cluster.bundles_in.unsorted(namespace)
+                if self._bundles:
+                    for bundle in bundles:
+                        if bundle.owner is not None and not bundle.in_flight:
+                            table.add(bundle.owner, bundle.name, None)
+                    continue
                 for owner in {bundle.owner for bundle in bundles if bundle.owner is not None}:
                     table.add(owner, namespace, self._domain.get(owner))
         return table

@@ -7,9 +7,9 @@ was taken from, bit for bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shedders.booked_moves import Booked, adjusted, arrived, on_the_way
 from shedders.budget import NO_RULES, Rules, allowed
@@ -19,13 +19,23 @@ from shedders.errors import StrategyFailedError
 from shedders.exchanges import together
 from shedders.moved import EVERY_S, after_moves, after_splits
 from shedders.placing import Pipeline
-from shedders.plan import Move, Placed, Plan, SplitPlan
+from shedders.plan import Left, Move, Placed, Plan, SplitPlan
 from shedders.registry import SheddingMaker
 from shedders.split_settings import SplitSettings
 from shedders.split_when import SplitWhen
 from shedders.strategy import SplitAlgorithm
 from shedders.takers import Takers, told
 from statechannel.errors import StateChannelError
+
+
+class Fault(NamedTuple):
+    """Why a strategy may not ask for a move or a split: a stable word, and a sentence for people."""
+
+    word: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +104,13 @@ def decide(
         guarded: A bundle goes to nobody whose load is not known, and by a placement's choice only to who ends below its source
             (decision record 49). Pulsar has no such rule: off, a decision is what Pulsar's would be.
 
+    A move or split that no strategy may ask for is left out with the reason, and the bundles that would be exchanged for it, too;
+    the others are made, and what the strategy remembers is kept. With `upstream` filters the other half of an exchange goes by
+    itself, as in Pulsar, whose channel drops the one move.
+
     Raises:
-        StrategyFailedError: A strategy raises, plans what makes no sense, or remembers what JSON cannot hold.
+        StrategyFailedError: A strategy raises, plans anything for a cluster that is to be left alone, or remembers what JSON
+            cannot hold.
     """
     going, seen = on_the_way(booked), adjusted(cluster, booked)
     strategy = shedding(pipeline.can_take(cluster, going))
@@ -103,16 +118,26 @@ def decide(
         plan = strategy.plan(seen, memory)
     except Exception as error:
         raise StrategyFailedError("shedding", strategy.name, f"fails: {error!r}") from error
-    fault = nonsense(seen, plan)
+    fault = _left_alone(seen, plan)
     if fault is not None:
         raise StrategyFailedError("shedding", strategy.name, fault)
+    wrong = _with_partners(plan.moves, nonsensical_moves(seen, plan.moves), upstream=pipeline.settings.upstream)
+    plan = _sensible_splits(seen, plan, wrong)
     kept = carried("shedding", strategy.name, plan.memory)
     both = pipeline.name == strategy.name
     if both:
         # It sheds and places: what it has just planned is what it places by.
         pipeline.memory = kept
     takers = Takers(seen, pipeline.settings.taker_max_age_s, plan.scores) if guarded else None
-    checked, placed = _with_destinations(cluster, plan.moves, pipeline, going, takers)
+    sensible = [move for number, move in enumerate(plan.moves) if number not in wrong]
+    found, placed = _with_destinations(cluster, sensible, pipeline, going, takers)
+    rest = iter(found)
+    checked = [
+        Checked(replace(move, destination=None), move.destination, str(wrong[number]))
+        if number in wrong
+        else next(rest)
+        for number, move in enumerate(plan.moves)
+    ]
     pipeline.memory = carried("placement", pipeline.name, pipeline.memory)
     return Decision(cluster, booked, plan, checked, placed, pipeline.memory if both else kept, pipeline.memory)
 
@@ -263,47 +288,95 @@ def carried(kind: str, strategy: str, memory: Mapping[str, Any]) -> dict[str, An
 
 
 def nonsense(cluster: Cluster, plan: Plan) -> str | None:
-    """What of a plan no strategy may ask for; None if it makes sense."""
-    if (plan.moves or plan.splits) and cluster.safe is not None:
-        what = "moves" if plan.moves else "splits"
-        return f"plans {what} although the cluster is to be left alone ({cluster.safe})"
+    """What of a plan no strategy may ask for, the first; None if it makes sense."""
+    alone = _left_alone(cluster, plan)
+    if alone is not None:
+        return alone
+    wrong = nonsensical_moves(cluster, plan.moves) or nonsensical_splits(cluster, plan)
+    return next(map(str, wrong.values()), None)
+
+
+def nonsensical_moves(cluster: Cluster, moves: Sequence[Move]) -> dict[int, Fault]:
+    """Moves that no strategy may ask for: by place, why."""
+    found: dict[int, Fault] = {}
     seen: set[str] = set()
-    for move in plan.moves:
+    for number, move in enumerate(moves):
         bundle = cluster.bundles.get(move.bundle)
         if bundle is None or bundle.owner != move.source:
-            return f"moves {move.bundle} away from {move.source}, which does not own it"
-        if bundle.in_flight:
-            return f"moves {move.bundle}, which is on its way already"
-        if move.destination == move.source:
-            return f"moves {move.bundle} to where it is"
-        if move.bundle in seen:
-            return f"moves {move.bundle} twice"
-        seen.add(move.bundle)
-    return next(_nonsensical_splits(cluster, plan, seen), None)
+            found[number] = Fault("not-owned", f"moves {move.bundle} away from {move.source}, which does not own it")
+        elif bundle.in_flight:
+            found[number] = Fault("in-flight", f"moves {move.bundle}, which is on its way already")
+        elif move.destination == move.source:
+            found[number] = Fault("same-broker", f"moves {move.bundle} to where it is")
+        elif move.bundle in seen:
+            found[number] = Fault("twice", f"moves {move.bundle} twice")
+        else:
+            seen.add(move.bundle)
+    return found
 
 
-def _nonsensical_splits(cluster: Cluster, plan: Plan, moved: set[str]) -> Iterator[str]:
-    """What of the splits that a plan wants no strategy may ask for."""
+def nonsensical_splits(cluster: Cluster, plan: Plan, wrong: Collection[int] = ()) -> dict[int, Fault]:
+    """Splits that no strategy may ask for, likewise.
+
+    Args:
+        wrong: Moves, by place, that are not made: their bundles may be split.
+    """
+    moved = {move.bundle for number, move in enumerate(plan.moves) if number not in wrong}
+    found: dict[int, Fault] = {}
     seen: set[str] = set()
-    for split in plan.splits:
+    for number, split in enumerate(plan.splits):
         bundle = cluster.bundles.get(split.bundle)
         if bundle is None:
-            yield f"splits {split.bundle}, which does not exist"
+            found[number] = Fault("gone", f"splits {split.bundle}, which does not exist")
         elif bundle.owner is None:
-            yield f"splits {split.bundle}, which nobody serves"
+            found[number] = Fault("not-owned", f"splits {split.bundle}, which nobody serves")
         elif bundle.in_flight:
-            yield f"splits {split.bundle}, which is on its way"
+            found[number] = Fault("in-flight", f"splits {split.bundle}, which is on its way")
         elif split.bundle in moved:
-            yield f"moves and splits {split.bundle}"
+            found[number] = Fault("moved", f"moves and splits {split.bundle}")
         elif split.bundle in seen:
-            yield f"splits {split.bundle} twice"
-        seen.add(split.bundle)
+            found[number] = Fault("twice", f"splits {split.bundle} twice")
+        else:
+            seen.add(split.bundle)
+    return found
+
+
+def _left_alone(cluster: Cluster, plan: Plan) -> str | None:
+    """Why nothing may be planned at all where something is."""
+    if not (plan.moves or plan.splits) or cluster.safe is None:
+        return None
+    what = "moves" if plan.moves else "splits"
+    return f"plans {what} although the cluster is to be left alone ({cluster.safe})"
+
+
+def _with_partners(moves: Sequence[Move], wrong: dict[int, Fault], *, upstream: bool) -> dict[int, Fault]:
+    """Moves that are left out, and those of the same exchange: half of it may be worse than nothing."""
+    if not wrong or upstream:
+        return wrong
+    exchanges = {frozenset((move.source, move.destination)) for move in moves if move.swap}
+    broken = {frozenset((moves[number].source, moves[number].destination)): why for number, why in wrong.items()}
+    found = dict(wrong)
+    for number, move in enumerate(moves):
+        pair = frozenset((move.source, move.destination))
+        if number not in found and pair in exchanges and pair in broken:
+            found[number] = Fault("swap", f"a bundle that goes along may not: {broken[pair]}")
+    return found
+
+
+def _sensible_splits(cluster: Cluster, plan: Plan, wrong: Collection[int]) -> Plan:
+    """The plan without the splits that make no sense, which are among those left alone then."""
+    faults = nonsensical_splits(cluster, plan, wrong)
+    if not faults:
+        return plan
+    left = [Left(plan.splits[number].bundle, *fault) for number, fault in faults.items()]
+    splits = [split for number, split in enumerate(plan.splits) if number not in faults]
+    return replace(plan, splits=splits, left=[*plan.left, *left])
 
 
 def _with_destinations(
     cluster: Cluster, moves: Sequence[Move], pipeline: Pipeline, going: dict[str, list[str]], takers: Takers | None
 ) -> tuple[Sequence[Checked], Sequence[Placed]]:
-    """Let the filters refuse, and the placement choose, each move counted for those after it."""
+    """Let the filters refuse, and the placement choose; each move counts for those after it, but with `upstream` filters."""
     if not moves:
         return [], []
     faults = {} if takers is None else _blind(moves, takers)
@@ -319,7 +392,7 @@ def _with_destinations(
             one = Checked(move, move.destination)
         else:
             one = _chosen(cluster, move, pipeline, going, takers, placed)
-        if one.move.destination is not None:
+        if one.move.destination is not None and pipeline.counts_moves:
             going.setdefault(one.move.destination, []).append(move.bundle)
             if takers is not None:
                 takers.book(cluster.bundles[move.bundle], move.source, one.move.destination)
@@ -354,7 +427,7 @@ def _chosen(
         return Checked(move, None, f"no-taker: {told(faults)}")
     # Upstream's placement is asked about everybody, and may choose the source again; then nothing moves.
     everybody = takers is None or pipeline.settings.upstream
-    answer = pipeline.place(cluster, bundle, going, None if everybody else among)
+    answer = pipeline.place(cluster, pipeline.as_shed(bundle), going, None if everybody else among)
     placed.append(answer)
     if answer.broker is None:
         return Checked(move, None, answer.why)

@@ -24,7 +24,11 @@ NON_PERSISTENT = "non-persistent://"
 class FilterSettings(StrategySettings):
     """What the filters can be told; defaults are upstream's but for `failure_domains` and `fewest_bundles`."""
 
-    upstream: bool = Field(default=False, description="Filter as Pulsar does, its fail-open ways included.")
+    upstream: bool = Field(
+        default=False,
+        description="Filter as Pulsar does, its fail-open ways included; moves of one plan are not counted for each other, and "
+        "a hot choice of the older manager is made again.",
+    )
     generation: Literal["extensible", "modular"] = Field(
         default="extensible", description="With upstream: the filters of which of its load managers."
     )
@@ -44,6 +48,13 @@ class FilterSettings(StrategySettings):
         default=False,
         description="Only brokers with the fewest bundles of the namespace get another one; this ranks above load "
         "(loadBalancerDistributeBundlesEvenlyEnabled; upstream's older manager: true).",
+    )
+    overloaded_percent: float = Field(
+        default=85.0,
+        ge=0,
+        description="With upstream and its older manager: where the chosen broker is above this, the placement chooses again "
+        "among all that policies allow (loadBalancerBrokerOverloadedThresholdPercentage). A placement's own setting of this "
+        "name comes first.",
     )
     taker_max_age_s: float = Field(
         default=1800.0,

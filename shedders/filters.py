@@ -45,7 +45,7 @@ from shedders.filter_rules import (
     topics_on,
     without,
 )
-from shedders.filters_upstream import UpstreamFilters
+from shedders.filters_upstream import UpstreamFilters, kind_forgotten
 from shedders.isolation import Isolation, Zone
 from shedders.pins import pin_of
 
@@ -70,7 +70,13 @@ class Filters:
         self.settings = settings or FilterSettings()
         self.bookings = Bookings(cluster)
         self._isolation = Isolation(cluster.policies.isolation, cluster.brokers)
-        self._groups = AntiAffinity(cluster, domains=self.settings.failure_domains, upstream=self.settings.upstream)
+        upstream = self.settings.upstream
+        self._groups = AntiAffinity(
+            cluster,
+            domains=self.settings.failure_domains,
+            upstream=upstream,
+            bundles=upstream and self.settings.generation == "extensible",
+        )
         self._used = {name: topics_on(cluster, cluster.brokers[name]) for name in cluster.broker_names}
         self._most_used = max(self._used.values(), default=0)
         unfit = ((name, self._unfit(cluster.brokers[name])) for name in cluster.broker_names)
@@ -118,6 +124,8 @@ class Filters:
             return f"pin: it is pinned to {pin}"
         if broker not in self.cluster.brokers:
             return "accepting: it is not registered"
+        if self.settings.upstream:
+            bundle = kind_forgotten(bundle)
         base = self._looked_at(bundle, {}, shedding=True)
         fault = base.removed.get(broker)
         if fault is None and pin is None and not self.settings.upstream:
@@ -127,6 +135,7 @@ class Filters:
     def cannot_leave(self, bundle: Bundle) -> str | None:
         """Why a bundle that is unloaded would come to no other broker; None if it would."""
         if self.settings.upstream and self.settings.generation == "modular":
+            bundle = kind_forgotten(bundle)
             fault = self._upstream.cannot_leave(
                 bundle, [name for name in self.cluster.broker_names if name not in self._gone]
             )
@@ -137,6 +146,17 @@ class Filters:
             return None
         removed = {name: one for name, one in passed.removed.items() if name != bundle.owner}
         return f"no other broker may take it: {summary(removed)}"
+
+    def allowed(self, bundle: Bundle, among: Collection[str] | None = None) -> Sequence[str]:
+        """Brokers among which upstream's older manager chooses again: all that are offered, fit, and left by isolation, sorted.
+
+        Args:
+            among: Brokers that the asker offers; None: all.
+        """
+        names = [
+            name for name in self.cluster.broker_names if name not in self._gone and (among is None or name in among)
+        ]
+        return self._upstream.allowed(bundle, names)
 
     def topics(self, broker: str) -> int:
         """Topics of a broker, those on their way included."""

@@ -7,14 +7,20 @@
   way counted; not applied if nobody would be left); anti-affinity; fewest bundles of the namespace, the bundle itself counted
   where it is; load manager class; version. If nobody is left, or a version cannot be read, all filters but the first are undone.
 
-Not rebuilt: its second choice if the first is overloaded, which undoes the filters once more. A pattern that cannot be read
-leaves nobody, as in ours (upstream: the namespace counts as having no policy, and no broker as shared).
+If the placement's choice is overloaded, it chooses again with all filters but the first undone (`allowed`, `Pipeline.place`).
+
+Both managers forget what a bundle holds when they shed it: it counts as one of persistent topics (`kind_forgotten`); so does the
+older manager where it places what it sheds. The newer one counts bundles of an anti-affinity group, the older one namespaces.
+
+A pattern that cannot be read leaves nobody, as in ours (upstream: the namespace counts as having no policy, and no broker as
+shared): `departures` of the profiles.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shedders.anti_affinity import AntiAffinity, worth_leaving
 from shedders.bookings import Bookings
@@ -24,6 +30,11 @@ from shedders.isolation import Isolation
 from shedders.versions import parse_version
 
 SYSTEM_NAMESPACE = "pulsar/system"
+
+
+def kind_forgotten(bundle: Bundle) -> Bundle:
+    """A bundle as upstream sees it while it sheds: made from the name alone, it counts as one of persistent topics."""
+    return replace(bundle, non_persistent=False) if bundle.non_persistent else bundle
 
 
 class UpstreamFilters:
@@ -49,14 +60,18 @@ class UpstreamFilters:
             return self._modular(bundle, names)
         return self._extensible(bundle, names, shedding=shedding)
 
+    def allowed(self, bundle: Bundle, names: Sequence[str]) -> Sequence[str]:
+        """Whom the namespace's policies let in, of these."""
+        outside = self._outside(bundle, names)
+        return [name for name in names if name not in outside]
+
     def cannot_leave(self, bundle: Bundle, names: Sequence[str]) -> str | None:
         """Why the modular manager does not even look for another broker for a bundle; None if it does.
 
         Args:
             names: Brokers that are there, sorted.
         """
-        outside = self._outside(bundle, names)
-        allowed = [name for name in names if name not in outside]
+        allowed = self.allowed(bundle, names)
         if not any(name != bundle.owner for name in allowed):
             return "isolation leaves no other broker"
         group = self._groups.group(bundle.namespace)

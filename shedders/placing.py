@@ -2,7 +2,8 @@
 
 One `Pipeline` is kept as long as its strategy; it makes new `Filters` for every new cluster, and keeps what the strategy wants to
 remember. Shedders ask it what may go where: `pipeline.can_take(cluster)`; and `permitted` goes through the moves of a whole
-plan in order, each counted for those after it, so that no plan breaks a policy by two moves that are harmless alone.
+plan in order, each counted for those after it, so that no plan breaks a policy by two moves that are harmless alone. With
+`upstream` nothing of a plan is counted, as Pulsar looks at each move on the same data.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from loaddata.broker_load import ResourceWeights
 from shedders.cluster import Bundle, Cluster
 from shedders.errors import StrategyFailedError
 from shedders.exchanges import together
 from shedders.filter_rules import FilterSettings, summary
 from shedders.filters import CanTake, Filters
+from shedders.filters_upstream import kind_forgotten
+from shedders.pins import pin_of
 from shedders.plan import Left, Move, Placed
+from shedders.readings import UsageSettings
 from shedders.strategy import Placing
 
 _NOTHING: Mapping[str, Sequence[str]] = {}
@@ -86,21 +91,47 @@ class Pipeline:
             return Placed(
                 bundle.name, None, f"no broker may take it: {summary(passed.removed)}", removed=passed.removed
             )
-        candidates = list(passed.names)
-        try:
-            placed = self.strategy.place(cluster, bundle, candidates, filters.bookings, self.memory)
-        except Exception as error:
-            raise StrategyFailedError("placement", self.name, f"fails: {error!r}") from error
-        if placed.broker is not None and placed.broker not in passed.names:
-            raise StrategyFailedError(
-                "placement", self.name, f"names {placed.broker}, which may not take {bundle.name}"
-            )
-        self.memory = dict(placed.memory)
+        placed = self._chosen(filters, bundle, passed.names)
+        hot = None if placed.broker is None else self._too_hot(cluster, placed.broker)
+        if hot is not None and pin_of(cluster.policies, bundle) is None:
+            allowed = filters.allowed(bundle, among)
+            second = self._chosen(filters, bundle, allowed)
+            if second.broker is not None:
+                # Whom the other filters had removed may take it after all.
+                out = {name: fault for name, fault in passed.removed.items() if name not in set(allowed)}
+                why = f"{second.why}; chosen again, as {placed.broker} {hot}"
+                return replace(second, why=why, removed={**second.removed, **out})
         # The filters' word stands: they were first.
         removed = {**placed.removed, **passed.removed} if placed.removed else passed.removed
         return replace(placed, removed=removed)
 
     __call__ = place
+
+    def _chosen(self, filters: Filters, bundle: Bundle, names: Sequence[str]) -> Placed:
+        """Have the strategy choose among these."""
+        try:
+            placed = self.strategy.place(filters.cluster, bundle, list(names), filters.bookings, self.memory)
+        except Exception as error:
+            raise StrategyFailedError("placement", self.name, f"fails: {error!r}") from error
+        if placed.broker is not None and placed.broker not in names:
+            raise StrategyFailedError(
+                "placement", self.name, f"names {placed.broker}, which may not take {bundle.name}"
+            )
+        self.memory = dict(placed.memory)
+        return placed
+
+    def _too_hot(self, cluster: Cluster, broker: str) -> str | None:
+        """Why upstream's older manager chooses again; None where it does not, and always without `upstream`."""
+        if not (self.settings.upstream and self.settings.generation == "modular"):
+            return None
+        load = cluster.brokers[broker].load
+        if load is None:
+            return None
+        own = getattr(self.strategy, "settings", None)
+        weights = own.weights if isinstance(own, UsageSettings) else ResourceWeights()
+        limit = float(getattr(own, "overloaded_percent", self.settings.overloaded_percent)) / 100.0
+        usage = load.weighted_max(weights)
+        return f"has {usage:.3f}, more than {limit:.3f}" if usage > limit else None
 
     def permitted(
         self, cluster: Cluster, moves: Sequence[Move], booked: Mapping[str, Sequence[str]] = _NOTHING
@@ -117,7 +148,7 @@ class Pipeline:
             faults: list[tuple[str, str] | None] = []
             for move in group:
                 faults.append(self._refused(filters, move))
-                if faults[-1] is None and move.destination is not None:
+                if faults[-1] is None and move.destination is not None and self.counts_moves:
                     filters.book(move.destination, move.bundle)
             fault = next((one for one in faults if one is not None), None)
             if fault is None:
@@ -135,9 +166,19 @@ class Pipeline:
         """Filters that know of these moves only."""
         filters = Filters(cluster, self.settings, booked)
         for move in kept:
-            if move.destination is not None:
+            if move.destination is not None and self.counts_moves:
                 filters.book(move.destination, move.bundle)
         return filters
+
+    @property
+    def counts_moves(self) -> bool:
+        """Whether each move of a plan counts for those after it; Pulsar looks at each on the same data (decision record 26)."""
+        return not self.settings.upstream
+
+    def as_shed(self, bundle: Bundle) -> Bundle:
+        """A bundle that is shed, as it is placed: upstream's older manager has forgotten what it holds."""
+        upstream = self.settings.upstream and self.settings.generation == "modular"
+        return kind_forgotten(bundle) if upstream else bundle
 
     def _refused(self, filters: Filters, move: Move) -> tuple[str, str] | None:
         bundle = filters.cluster.bundles.get(move.bundle)

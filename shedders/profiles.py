@@ -24,12 +24,14 @@ class Profile:
         strategies: Name of the strategy of each kind.
         settings: By kind and strategy, where they differ from the strategy's defaults; kind `parts` has the settings of the
             `filters` and of when to split (`splitting`).
+        departures: Where it is not what it is named after: what by a stable word, and why.
     """
 
     name: str
     about: str
     strategies: Mapping[str, str]
     settings: Settings = field(default_factory=dict)
+    departures: Mapping[str, str] = field(default_factory=dict)
 
 
 class UnknownProfileError(StateChannelError):
@@ -55,6 +57,31 @@ def profile(name: str) -> Profile:
 
 
 _UPSTREAM: Mapping[str, Any] = {"upstream": True}
+_SPLIT: Mapping[str, Mapping[str, Any]] = {"range-equally-divide": _UPSTREAM}
+
+_DEPARTURES: Mapping[str, str] = {
+    "takers": "Live and in plans no bundle that is shed goes to a broker without a usable report, nor by a placement's choice to "
+    "one that would end above its source (decision record 49); each refusal is in the record. The contest has no such rule.",
+    "on-the-way": "Live, moves of earlier decisions count until reports show them (decision record 26); moves of one plan do "
+    "not count for each other.",
+    "swap-in-flight": "A swap may give back a bundle that is on its way. Pulsar publishes that move and its channel drops it; "
+    "here it is refused at once, with the reason. The other half goes in both.",
+    "unreadable-pattern": "An isolation policy whose pattern cannot be read leaves no broker. Pulsar takes the namespace for one "
+    "without a policy: what an operator meant to keep apart would be mixed.",
+    "pins-and-cordons": "Pins, cordons and brokers that do not accept bundles hold under these profiles, too: Pulsar has none of "
+    "them.",
+    "split-beside-split": "Pulsar splits no bundle that shares an end with one in Splitting; here a split is one record.",
+    "range-of-one-hash": "A bundle of one hash is not cut. Pulsar answers its lower end, which its executor refuses.",
+    "blank-topic-name": "A topic with a blank local name belongs to a bundle; Pulsar's clients refuse such a name before they "
+    "ask any broker. Names are the channel's, and no strategy changes what they are.",
+    "other-strategies": "The settings are those of the profile's own strategies: another strategy that is named beside it runs "
+    "its own way unless its `upstream` is set.",
+}
+"""What both upstream profiles do otherwise than Pulsar 4.2.4, on purpose."""
+_EXCLUDED_PLACED = (
+    "Namespaces that are excluded from shedding are placed by the profile's strategy; Pulsar's older manager places them by "
+    "round robin."
+)
 
 DEFAULT = Profile(
     "default",
@@ -69,6 +96,7 @@ UPSTREAM_DEFAULTS = Profile(
     {
         "shedding": {"threshold": _UPSTREAM},
         "placement": {"least-long-term-rate": _UPSTREAM},
+        "split": _SPLIT,
         "parts": {
             "filters": {"upstream": True, "generation": "modular", "failure_domains": False, "fewest_bundles": True},
             # BundleSplitterTask: long-term averages, at once, as many as there are.
@@ -81,6 +109,7 @@ UPSTREAM_DEFAULTS = Profile(
             },
         },
     },
+    {**_DEPARTURES, "excluded-namespaces": _EXCLUDED_PLACED},
 )
 
 UPSTREAM_EXTENSIBLE = Profile(
@@ -90,12 +119,14 @@ UPSTREAM_EXTENSIBLE = Profile(
     {
         "shedding": {"transfer": _UPSTREAM},
         "placement": {"least-resource-usage": _UPSTREAM},
+        "split": _SPLIT,
         "parts": {
             "filters": {"upstream": True, "generation": "extensible", "failure_domains": False},
             # Children stay on the parent's broker; `loadBalancerAutoUnloadSplitBundlesEnabled` is the older manager's alone.
             "splitting": {"upstream": True, "unload_children": False},
         },
     },
+    _DEPARTURES,
 )
 
 MODULAR = Profile(

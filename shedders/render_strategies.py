@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from shedders.profiles import PROFILES
 from shedders.registry import KINDS, find
 from shedders.strategy import available
 from statechannel.settings.render import table
@@ -45,6 +46,8 @@ def _lines() -> Iterator[str]:
             yield ""
             yield from _settings(strategy.Settings, bases)
     yield ""
+    yield from _departures()
+    yield ""
     yield "## Settings that several strategies have"
     for base in bases:
         yield ""
@@ -53,6 +56,23 @@ def _lines() -> Iterator[str]:
         yield " ".join((inspect.getdoc(base) or "").split())
         yield ""
         yield from table(_declared(base), upstream=False)
+
+
+def _departures() -> Iterator[str]:
+    """What the profiles of upstream do otherwise, on purpose: `Profile.departures`."""
+    named = [profile for profile in PROFILES.values() if profile.departures]
+    words = dict.fromkeys(word for profile in named for word in profile.departures)
+    yield "## Where the upstream profiles differ from Pulsar"
+    yield ""
+    yield "On purpose, each with its reason; `strategy list --output json` has them, too. Everything else that such a profile"
+    yield "decides is held against Pulsar 4.2.4's own classes."
+    yield ""
+    yield "| departure | profiles | reason |"
+    yield "| --- | --- | --- |"
+    for word in words:
+        having = [profile for profile in named if word in profile.departures]
+        names = ", ".join(f"`{profile.name}`" for profile in having)
+        yield f"| `{word}` | {names} | {having[0].departures[word]} |"
 
 
 def own(kind: str) -> Mapping[str, type[Any]]:

@@ -160,6 +160,29 @@ def remembered_by(snapshot: Snapshot, kind: str, name: str) -> Mapping[str, Any]
     return found
 
 
+def split_memory(snapshot: Snapshot, algorithm: str) -> Mapping[str, Any]:
+    """What the look for bundles to split is given first: `memory.parts.splitting`, else `memory.split.ALGORITHM`."""
+    parts, split = snapshot.memory.parts, snapshot.memory.split
+    return parts[SPLITTING] if SPLITTING in parts else split.get(algorithm, {})
+
+
+def own_way(*chosen: Chosen) -> list[str]:
+    """Strategies that run their own way although the profile is Pulsar's, for people: a profile has settings of its own only."""
+    found = []
+    for one in chosen:
+        base = profile_of(one.profile)
+        if (
+            base.departures
+            and one.name != base.strategies[one.kind]
+            and getattr(one.settings, "upstream", None) is False
+        ):
+            found.append(
+                f"{one.kind} strategy {one.name} runs its own way: profile {base.name} has settings of "
+                f"{base.strategies[one.kind]} only; set upstream=true of {one.name} for Pulsar's"
+            )
+    return found
+
+
 def dumped(settings: BaseModel) -> dict[str, Any]:
     """Settings as JSON has them."""
     return settings.model_dump(mode="json")

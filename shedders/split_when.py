@@ -12,7 +12,7 @@ times it is left with `hits`, then it is cut in the middle, at 0x40000000, with 
 
 Ours (decision records 43, 44): the bundle furthest over its limits first (upstream: any order), cuts in several places
 (upstream refuses all but one), no cut where one hot topic is the trouble; a bad answer of an algorithm costs one bundle, not the
-cycle.
+cycle. With `upstream` hits of a bundle without figures are forgotten, as there.
 
 Words for bundles left whole: `no-stats`, `bad-load`, `in-flight`, `estimated` (not measured since it was split off),
 `few-topics`, `bad-name`, `too-narrow`, `hits`, `hot-topic`, `hot-spot` (several splits in a row took next to nothing off it),
@@ -114,6 +114,13 @@ class _Cycle:
         self._hits = {name: count for name, count in self._hits.items() if name in bundles}
         if self._cluster.safe is None:
             if self._settings.upstream:
+                # Upstream keeps only hits of bundles of which there are figures at this look.
+                kept = {
+                    name
+                    for name in self._hits
+                    if bundles[name].stats is not None and self._is_served(bundles[name], broker)
+                }
+                self._hits = {name: count for name, count in self._hits.items() if name in kept}
                 self._as_upstream([name for name in sorted(bundles) if self._is_served(bundles[name], broker)])
             else:
                 self._hottest_first(broker)

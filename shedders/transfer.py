@@ -330,7 +330,8 @@ class _Cycle:
             enough=self._settings.enough_share,
             most_going=owned - 1,
             most=self._settings.max_bundles_per_pair,
-            swap=self._settings.transfer,
+            # What comes back would be taken by the source.
+            swap=self._settings.transfer and not source.gives_only,
         )
         return exchange(
             self._bundles.cargo(source.name),

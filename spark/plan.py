@@ -6,11 +6,13 @@ on; where it does not, or where somebody started cold, it joins as a broker does
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from spark.fold import Plan
+from statechannel.core.marks import counts
 from statechannel.core.survey import Facts, Stop, vouched
 
 UNKNOWN_END: Final = 2**63 - 1
@@ -161,15 +163,15 @@ def _reads_again(place: Place, seen: Seen, oldest_kept_ms: int, log_end: int) ->
 
 
 def marked(place: Place, seen: Seen) -> tuple[Mark | None, int]:
-    """The mark of the newest cold start that counts, and the newest word of somebody who knows the history.
+    """The mark of the newest cold start that counts, and the newest word of somebody who knows the history."""
+    return newest_mark([*seen.heartbeats, *seen.marks], place.mark, place.word)
 
-    A mark is void where anybody gave its word between what its writer had read and the mark itself.
-    """
-    mark, word = place.mark, place.word
-    told: list[Mark | Vouching] = [*seen.heartbeats, *seen.marks]
-    for one in sorted(told, key=lambda found: found.offset):
+
+def newest_mark(words: Iterable[Mark | Vouching], mark: Mark | None = None, word: int = -1) -> tuple[Mark | None, int]:
+    """The same of words in any order, behind those that were read before."""
+    for one in sorted(words, key=lambda spoken: spoken.offset):
         if isinstance(one, Mark):
-            if word > one.through:
+            if not counts(one.through, one.offset, word):
                 continue
             mark = one
         word = max(word, one.offset)
@@ -216,13 +218,15 @@ class Whole(NamedTuple):
 def facts_of_join(whole: Whole) -> Facts:
     """How a log is read as a joining member reads it."""
     seen = whole.seen
-    if seen.gap_end < 0 and not seen.marks:
+    mark = marked(Place(), seen)[0]
+    if seen.gap_end < 0 and mark is None:
         return Facts(stop=seen.stop)
     clean_to = max((one.clean_to for one in seen.heartbeats if one.clean_to < one.offset), default=-1)
     # Where nothing was cleaned away, nothing was hidden, however old it is.
     facts = vouched(clean_to, -1 if seen.gap_end < 0 else whole.newest_old, seen.stop)
     # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
-    return facts._replace(tentative=facts.tentative or whole.late or any(mark.offset > clean_to for mark in seen.marks))
+    unseen = mark is not None and mark.offset > clean_to
+    return facts._replace(tentative=facts.tentative or whole.late or unseen)
 
 
 def ends_cold_start(place: Place, seen: Seen, whole: Whole) -> Vouching | None:

@@ -33,7 +33,7 @@ from spark.replay_fold import (
 )
 from spark.replay_log import Log, Request
 from spark.replay_named import named
-from spark.replay_sum import findings_of_all, gap_count_of, gap_sums_of, moves_of, races_of, rejected_of
+from spark.replay_sum import findings_of_all, gap_count_of, gap_sums_of, moves_of, origins_of, races_of, rejected_of
 from spark.replay_survey import Survey, known_points, survey
 from spark.survey import below, find_stops
 from statechannel.audit.as_of import Cut
@@ -266,7 +266,8 @@ class Replay:
         rows = self._log.rows
         wants = self._request.wants
         names = ["partition", "offset"]
-        if wants.gaps or wants.gap_count or wants.moves or wants.owned or wants.rejected or wants.history is not None:
+        timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins)
+        if any(timed) or wants.history is not None:
             names.append("timestamp_ms")
         if self._outside:
             # What lies outside is only counted.
@@ -305,6 +306,7 @@ class Replay:
             cuts=cuts,
             gap_sums=gap_sums_of(self._bodies) if wants.gaps else None,
             rejected=rejected_of(self._bodies) if wants.rejected else None,
+            origins=origins_of(self._bodies) if wants.origins else None,
             states=[*self._states()] if wants.states else None,
             complete=complete,
         )

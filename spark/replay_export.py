@@ -17,8 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from spark.arrow_rows import batch_of
 from spark.replay_fold import NOTE_PARTITION, bytes_of
 from statechannel.audit.errors import ExportFileError
-from statechannel.audit.export_file import read_export
-from statechannel.audit.export_line import BadLine, ExportHeader, parse_header, parse_record
+from statechannel.audit.export_chain import ChainReader, check_end, first_link, next_link, record_digest
+from statechannel.audit.export_file import read_export, read_header
+from statechannel.audit.export_line import BadLine, ExportHeader, ExportLine, parse_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,8 +43,7 @@ def header_of(path: Path) -> ExportHeader:
         ExportFileError: The file cannot be read, is empty, or does not begin with a header.
     """
     try:
-        with path.open("rb") as file:
-            return parse_header(file.readline())
+        return read_header(path)
     except (OSError, BadLine):
         read_export(path)  # says it in the words that the local engine has for it
         raise ExportFileError(f"{path} changed while it was read.", hint="Export to another file.") from None
@@ -53,46 +53,72 @@ def export_rows(session: SparkSession, path: Path, header: ExportHeader) -> Data
     """The records of the file, and a note of each split."""
     text = session.read.text(f"file://{path}", lineSep="\n")
     lines = text.select("value", F.col("_metadata.file_block_start").alias("start"))
-    ends = dict(header.end_offsets)
+    ends, chained = dict(header.end_offsets), header.digest is not None
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _parse(batches, ends)
+        yield from _parse(batches, ends, chained)
 
     return lines.mapInArrow(work, "partition int, offset long, timestamp_ms long, key binary, value binary")
 
 
-def check_notes(path: Path, notes: Sequence[bytes]) -> None:
-    """See that the splits together are a well-formed file.
+def check_notes(path: Path, header: ExportHeader, notes: Sequence[bytes]) -> None:
+    """See that the splits together are a well-formed file, and its chain one chain.
 
     Raises:
         ExportFileError: They are not; as the local engine says it.
     """
     splits = sorted((orjson.loads(note) for note in notes), key=lambda split: split["start"])
-    before = [-1, -1]
+    if not _is_whole(header, splits):
+        read_export(path)
+        raise ExportFileError(f"{path} changed while it was read.", hint="Export to another file.")
+
+
+def _is_whole(header: ExportHeader, splits: Sequence[Mapping[str, Any]]) -> bool:
+    before, link = [-1, -1], first_link(header.topic, header.end_offsets)
     for split in splits:
         if split["bad"] or split["first"] <= before:
-            read_export(path)
-            raise ExportFileError(f"{path} changed while it was read.", hint="Export to another file.")
+            return False
         before = split["last"]
+        if header.digest is not None:
+            said, digest, last = (bytes.fromhex(one) for one in split["chain"])
+            if next_link(link, digest) != said:
+                return False
+            link = last
+    try:
+        check_end(header, link)
+    except BadLine:
+        return False
+    return True
 
 
 class _Split:
     """Lines of one split so far."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, *, chained: bool) -> None:
+        self.chain = ChainReader(chained=chained)  # what the split before it ends with is known to the driver alone
+        self.opening: tuple[str, str] | None = None
         self.start = start
         self.skip = start == 0  # the header
         self.first: list[int] | None = None
         self.last = [-1, -1]
         self.bad = False
 
+    def take(self, line: ExportLine) -> None:
+        self.chain.take(line)
+        if self.opening is None and line.link is not None:
+            self.opening = line.link, record_digest(line.record).hex()
+
     def note(self) -> bytes | None:
         if self.first is None and not self.bad:
             return None
-        return orjson.dumps({"start": self.start, "first": self.first, "last": self.last, "bad": self.bad})
+        link = self.chain.link
+        chain = None if self.opening is None or link is None else [*self.opening, link.hex()]
+        return orjson.dumps(
+            {"start": self.start, "first": self.first, "last": self.last, "bad": self.bad, "chain": chain}
+        )
 
 
-def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int], chained: bool) -> Iterator[pa.RecordBatch]:
     splits: dict[int, _Split] = {}  # a task may be given several
     for batch in batches:
         rows: list[tuple[int, int, int, bytes | None, bytes | None]] = []
@@ -100,17 +126,19 @@ def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int]) -> Iterat
         for start, line in zip(starts, bytes_of(batch.column("value")), strict=True):
             split = splits.get(start)
             if split is None:
-                split = splits[start] = _Split(start)
+                split = splits[start] = _Split(start, chained=chained)
             if split.skip:
                 split.skip = False
                 continue
             if split.bad or line is None or not line or line.isspace():
                 continue
             try:
-                record = parse_record(line)
+                parsed = parse_line(line)
+                split.take(parsed)
             except BadLine:
                 split.bad = True
                 continue
+            record = parsed.record
             place = [record.partition, record.offset]
             if place <= split.last or record.offset >= ends.get(record.partition, 0):
                 split.bad = True

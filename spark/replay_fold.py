@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark.arrow_rows import batch_of
+from statechannel.audit import origins
 from statechannel.audit.engine import Wants
 from statechannel.audit.observing import Observers
 from statechannel.audit.rejections import as_rows
@@ -168,6 +169,8 @@ class _Part:
         body["gap_sums"] = seen.gap_sums.rows()
         if seen.rejections is not None:
             body["rejected"] = as_rows(seen.rejections)
+        if seen.origins is not None:
+            body["origins"] = origins.as_rows(seen.origins)
         yield PART, number, -1, None, orjson.dumps(body)
         for key in part.view.existing():
             yield LINE, number, -1, key.key, line(key)

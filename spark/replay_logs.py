@@ -53,7 +53,7 @@ def export_log(session: SparkSession, path: Path) -> Iterator[Log]:
             export_rows(session, readable, header),
             header.end_offsets,
             lambda: header.exported_at_ms,
-            lambda notes: check_notes(path, notes),
+            lambda notes: check_notes(path, header, notes),
         )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from statechannel.audit import gap_sums, rejections
+from statechannel.audit import gap_sums, origins, rejections
 from statechannel.audit.engine import GapCount
 from statechannel.audit.moves import MoveCause, move_fields
 from statechannel.audit.races import LostRaces, race_counts
@@ -65,6 +65,11 @@ def gap_sums_of(bodies: Bodies) -> list[dict[str, Any]]:
 def rejected_of(bodies: Bodies) -> dict[str, Any]:
     """What was rejected, by reason, writer and winner."""
     return rejected_document(rejections.added_up(body["rejected"] for _, body in bodies))
+
+
+def origins_of(bodies: Bodies) -> dict[str, Any]:
+    """How operations began."""
+    return origins.put_together(body["origins"] for _, body in bodies)
 
 
 def moves_of(bodies: Bodies) -> list[dict[str, Any]]:

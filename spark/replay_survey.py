@@ -13,8 +13,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from spark.arrow_rows import batch_of
+from spark.plan import newest_mark
 from spark.replay_fold import bytes_of
-from spark.survey import MAY_BE_NEWER, below, find_stops
+from spark.survey import MAY_BE_NEWER, below, find_stops, words_of
 from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY
 from statechannel.core.survey import Facts, Known, Stop, usable_clean_to, vouched
 
@@ -119,7 +120,7 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, Known]:
         .groupBy("partition")
         .agg(
             F.max(F.when(F.col("timestamp_ms") <= oldest_kept_ms, F.col("offset"))).alias("old"),
-            F.max(F.when(F.col("key") == F.lit(COLD_START_KEY), F.col("offset"))).alias("cold"),
+            F.expr(f"count_if(key = X'{COLD_START_KEY.hex()}')").alias("marks"),
             F.max(F.when(F.col("offset") != F.col("before") + 1, F.col("offset") - 1)).alias("gap"),
         )
         .collect()
@@ -128,9 +129,11 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, Known]:
         "partition", "offset", "timestamp_ms", "key", "value"
     )
     vouching = told.mapInArrow(_known, "partition int, clean_to long, offset long, timestamp_ms long")
+    cold = _cold_starts(rows, [rise["partition"] for rise in rises if rise["marks"]])
     found: dict[int, Known] = {}
     for rise in rises:
-        old, floor = rise["old"], max(-1 if rise[name] is None else rise[name] for name in ("old", "cold", "gap"))
+        old, cut = rise["old"], cold.get(rise["partition"], -1)
+        floor = max(cut, *(-1 if rise[name] is None else rise[name] for name in ("old", "gap")))
         of_this = vouching.where(F.col("partition") == rise["partition"])
         point = F.struct("clean_to", "offset", "timestamp_ms")
         newest = F.struct("clean_to", -F.col("offset"), "timestamp_ms")
@@ -144,6 +147,15 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, Known]:
             clean_to, offset, timestamp_ms = first["highest"]
             found[rise["partition"]] = Known(clean_to, -offset, timestamp_ms)
     return found
+
+
+def _cold_starts(rows: DataFrame, partitions: list[int]) -> dict[int, int]:
+    """Offset of the newest mark that counts in each of these partitions; those without are left out."""
+    if not partitions:
+        return {}
+    words = words_of(rows.where(F.col("partition").isin(partitions)))
+    marks = {number: newest_mark(spoken)[0] for number, spoken in words.items()}
+    return {number: mark.offset for number, mark in marks.items() if mark is not None}
 
 
 def _known(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from spark.arrow_rows import batch_of
 from spark.needed import KEYS_MAX, Needed, needed_for
 from spark.plan import Mark, Seen, Vouching
-from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
-from statechannel.core.cold_start import decode_mark
-from statechannel.core.survey import Stop, newer_format
+from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
+from statechannel.core.marks import decode_mark
+from statechannel.core.survey import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -89,7 +89,7 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> Survey:
     gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
     more = [row["partition"] for row in found if row["more_told"]]
-    words = _words_of(rows.where(F.col("partition").isin(more))) if more else {}
+    words = words_of(rows.where(F.col("partition").isin(more))) if more else {}
     words |= {row["partition"]: [*_words(row["told"])] for row in found if not row["more_told"]}
     seen = {
         number: _seen(row, stops.get(number), gaps.get(number), words.get(number, ()))
@@ -132,8 +132,8 @@ def _words(told: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching
                 yield Mark(offset, mark.through)
 
 
-def _words_of(rows: DataFrame) -> dict[int, list[Vouching | Mark]]:
-    """The same, decoded by the workers: neither junk nor values come to the driver."""
+def words_of(rows: DataFrame) -> dict[int, list[Vouching | Mark]]:
+    """What control records of each partition say, decoded by the workers: neither junk nor values come to the driver."""
     told = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
     found: dict[int, list[Vouching | Mark]] = {}
     for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in told.columns), strict=True):

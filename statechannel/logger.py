@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+from statechannel.printable import printable_lines
+
 _unwritten = 0
 
 
@@ -15,6 +17,7 @@ class SafeLogger:
 
     Its standard error may be a pipe that was closed, its disk may be full, an embedder's processor may have an error:
     a member that has to stop for that would leave its bundles without an owner. What was lost is counted.
+    Control characters of what others wrote are replaced: a line may end on an operator's terminal.
     """
 
     __slots__ = ("_to",)
@@ -26,7 +29,7 @@ class SafeLogger:
         """Say `event` at this level (one of `logging`'s)."""
         global _unwritten  # noqa: PLW0603 - of the process, as its standard error is
         try:
-            self._to.log(level, event, **facts)
+            self._to.log(level, event, **{name: printable_lines(value) for name, value in facts.items()})
         except Exception:
             _unwritten += 1
 

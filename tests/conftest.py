@@ -14,9 +14,12 @@ from hypothesis import HealthCheck, settings
 
 from statechannel.embedded import KafkaServer
 from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
+from tests.support.order import ordered
 
+# The suite decides whether a change may land, so it tries the same examples each time; `make explore` looks for new ones.
 # A machine that is slow for a moment is no finding.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("suite")
 
 # A shell that begins the tests in the background has them, and all that they start, ignore Ctrl-C, which many are about.
@@ -25,6 +28,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 _LANE = "kafka-lane"
 _lane_of_this_process = pytest.StashKey[str]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers run, each gets its share of the long tests, and begins with them."""
+    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    if workers > 1:
+        items[:] = ordered(items, workers)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from loaddata.partitions.sources import SourceError
 from loaddata.partitions.strict_json import cut
+from statechannel.no_redirect import NoRedirect
 
 _CHUNK: Final = 1 << 16
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -74,13 +75,6 @@ def get(url: str, *, timeout_s: float, bytes_max: int, retries: int = 0) -> byte
     return tries(_once, url, timeout_s, bytes_max)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What was named is asked, and nobody else."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        return None
-
-
 class _Asked(urllib.request.Request):
     """A request that knows its connections, so that they can be cut."""
 
@@ -125,7 +119,7 @@ for _handler in (
     _Https(),
     urllib.request.HTTPErrorProcessor(),
     urllib.request.HTTPDefaultErrorHandler(),
-    _NoRedirect(),
+    NoRedirect(),
 ):
     _opener.add_handler(_handler)
 

@@ -70,6 +70,7 @@ def send(
             key=request.id.encode(),
             value=request_record.encode(request, timeout_s=within_s, at_ms=now_ms()),
             timeout_s=connection.timeout_s,
+            repeatable=True,  # whoever reads requests knows them by their ids
         )
     return Sent(request.id, offset, within_s)
 

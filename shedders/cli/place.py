@@ -13,7 +13,7 @@ from shedders.cluster import Cluster
 from shedders.dry_run import place_all
 from shedders.plan import Placed
 from shedders.plan_document import PlacePlan, placed_part
-from shedders.selection import FILTERS, Flags, dumped, pipeline_of
+from shedders.selection import FILTERS, Flags, dumped, own_way, pipeline_of
 from shedders.snapshot_cluster import booked_of, cluster_of
 from shedders.snapshot_remarks import remarks
 from statechannel.cli.exit_codes import ExitCode
@@ -56,7 +56,7 @@ def plan(
     around = Flags({}, {**flags.around, "placement": {**flags.around["placement"], **flags.own}})
     chosen, pipeline = pipeline_of(source, name=strategy, profile=profile, flags=around)
     cluster = cluster_of(source)
-    odd = remarks(source, cluster)
+    odd = [*remarks(source, cluster), *own_way(chosen)]
     found = place_all(cluster, _asked(cluster, bundles or []), pipeline, booked=booked_of(source, cluster))
     if output is Output.JSON:
         document = PlacePlan(

@@ -131,6 +131,20 @@ def require_program(words: Sequence[str], broker: str | None = None) -> None:
         )
 
 
+def require_argument(words: Sequence[str], broker: str) -> None:
+    """Refuse a broker id that a program would take for an option; whoever may write the registry chooses ids.
+
+    Raises:
+        CommandError: It begins with `-`, and so would a word of the command.
+    """
+    if broker.startswith("-") and any(word.startswith(PLACE) for word in words):
+        raise CommandError(
+            f"--command: the broker id {broker!r} begins with -, and a program would take it for an option; nothing was drained",
+            hint="Restart that broker under another id by hand, or put something before it in the command: user@{broker}.",
+            code=ExitCode.USAGE,
+        )
+
+
 class Restart:
     """One rolling restart, as far as this command carries it."""
 
@@ -152,9 +166,11 @@ class Restart:
         known = progressed(self._connection, self._wish.restart)
         registry = read_registry(self._connection)
         brokers = known.brokers or self._chosen(wanted, registry)
-        if self._wish.command is not None and PLACE in self._wish.command[0]:
+        if self._wish.command is not None:
             for name in brokers:
-                require_program(self._wish.command, name)
+                require_argument(self._wish.command, name)
+                if PLACE in self._wish.command[0]:
+                    require_program(self._wish.command, name)
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")

@@ -25,7 +25,7 @@ from shedders.cli.source import snapshot_from
 from shedders.dry_run import Decision, run_cycles
 from shedders.moved import EVERY_S
 from shedders.plan_document import CyclePart, ShedPlan, cycle_part
-from shedders.selection import FILTERS, Flags, choose, dumped, pipeline_of, remembered_by, shedding_of
+from shedders.selection import FILTERS, Flags, choose, dumped, own_way, pipeline_of, remembered_by, shedding_of
 from shedders.snapshot import Snapshot
 from shedders.snapshot_cluster import booked_of, cluster_of, rules_of, with_cluster
 from shedders.snapshot_file import write_snapshot
@@ -72,7 +72,7 @@ def plan(
     chosen = choose(source, "shedding", name=strategy, profile=profile, values=flags.own)
     placing, pipeline = pipeline_of(source, name=placement, profile=profile, flags=flags)
     cluster = cluster_of(source)
-    odd = remarks(source, cluster)
+    odd = [*remarks(source, cluster), *own_way(chosen, placing)]
     if output is Output.TABLE:
         tell([*odd, *_around(source)])
     found: list[CyclePart] = []

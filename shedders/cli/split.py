@@ -17,7 +17,7 @@ from shedders.dry_run import SplitDecision, run_splits, split_named
 from shedders.moved import EVERY_S
 from shedders.plan_document import SplitPlanDocument, split_cycle
 from shedders.registry import made
-from shedders.selection import SPLITTING, Flags, choose, dumped, part_settings
+from shedders.selection import SPLITTING, Flags, choose, dumped, own_way, part_settings, split_memory
 from shedders.snapshot_cluster import cluster_of
 from shedders.snapshot_remarks import remarks
 from shedders.split_settings import SplitSettings
@@ -115,9 +115,9 @@ def plan(
     if bundles:
         found: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
     else:
-        memory = source.memory.parts.get(SPLITTING, {})
+        memory = split_memory(source, chosen.name)
         found = list(run_splits(cluster, when, cutter, memory, cycles=cycles, every_s=every))
-    odd = [*remarks(source, cluster), *_without_topics(cluster, chosen.name, found)]
+    odd = [*remarks(source, cluster), *own_way(chosen), *_without_topics(cluster, chosen.name, found)]
     parts = [split_cycle(number, one) for number, one in enumerate(found, 1)]
     if output is Output.JSON:
         document = SplitPlanDocument(

@@ -58,7 +58,13 @@ def list_(output: OutputAs = Output.TABLE) -> None:
             for one in found
         ]
         profiles = [
-            {"name": one.name, "about": one.about, "strategies": dict(one.strategies), "settings": one.settings}
+            {
+                "name": one.name,
+                "about": one.about,
+                "strategies": dict(one.strategies),
+                "settings": one.settings,
+                "departures": dict(one.departures),
+            }
             for one in PROFILES.values()
         ]
         print_json({"strategies": strategies, "profiles": profiles})

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from statechannel.audit.id_series import IdSeries
 from statechannel.audit.story import lost_of
 from statechannel.core.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_typed_topic, topic_hash
 from statechannel.core.states import Action, State
@@ -52,6 +53,7 @@ class Change:
         forced: A repair.
         by: Broker that wrote the first record.
         reason: What the first record gives as its reason; for people.
+        foreign: One of its records bears an id that its writer does not make (`statechannel.audit.id_series`).
         children: Keys of the parts, of a split.
         ended_ms: Log time of its last record; equals `began_ms` where there is one only.
     """
@@ -71,6 +73,7 @@ class Change:
     lost: str | None = None
     forced: bool = False
     reason: str | None = None
+    foreign: bool = False
     children: Sequence[str] = field(default=())
 
 
@@ -95,6 +98,8 @@ class Trail:
         self.owner: str | None = None
         self._open: dict[str, int] = {}
         self._owners: dict[str, str | None] = {}
+        self._ids = IdSeries()
+        self._foreign = False
 
     @property
     def names(self) -> Sequence[str]:
@@ -120,6 +125,7 @@ class Trail:
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
         key, change = judgement.key, judgement.record
+        self._foreign = self._ids.is_foreign(record, change)
         if judgement.verdict is not Verdict.ACCEPTED or key is None or change is None:
             return
         if key.namespace != self._wanted.namespace:
@@ -181,6 +187,7 @@ class Trail:
         in_flight = change.state in (State.ASSIGNING, State.RELEASING)
         found = replace(
             found,
+            foreign=found.foreign or self._foreign,
             ended_ms=max(found.began_ms, record.timestamp_ms),
             wanted=(change.to if in_flight else None) or found.wanted,
             forced=found.forced or change.forced,
@@ -210,6 +217,7 @@ class Trail:
             partition=record.partition,
             by=change.broker,
             reason=change.text("reason"),
+            foreign=self._foreign,
             **more,
         )
 

@@ -429,7 +429,7 @@ class _Draft:
             load=float(move.load) if isfinite(move.load) else None,
             swap=move.swap,
             refused=short.maybe(checked.refused or held),
-            **self._deed(move.bundle, move.why),
+            **self._deed(move.bundle, move.why, made=checked.refused is None),
         )
 
     def _split(self, plan: SplitPlan) -> SplitEntry:
@@ -453,8 +453,9 @@ class _Draft:
             **self._deed(placed.bundle, placed.why),
         )
 
-    def _deed(self, bundle: str, why: str) -> dict[str, Any]:
-        done = self._executed.get(bundle)
+    def _deed(self, bundle: str, why: str, *, made: bool = True) -> dict[str, Any]:
+        # A move that was refused as it stands there twice has the name of the one that was made.
+        done = self._executed.get(bundle) if made else None
         return {
             "bundle": self._short.name(bundle),
             "why": self._short.text(why),

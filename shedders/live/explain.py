@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from shedders.live.bundle_trail import Change, Trail, What
 from shedders.live.decision_book import DecisionBook, Made
 from shedders.live.decision_record import DecisionRecord, MoveEntry, PlacedEntry
+from statechannel.audit.id_series import FOREIGN
 from statechannel.core.shutdown import SHUTDOWN
 
 NOT_MADE = "not-made"
@@ -125,12 +126,13 @@ def _step(change: Change, book: DecisionBook, asker: Asker | None) -> Step:
     took_ms = change.ended_ms - change.began_ms
     made = book.by_operation(change.operation)
     chosen = _placement(change, book) if made is None else None
+    because = _because(change, asker, chosen) if made is None else _decided(made)
     step = Step(
         at_ms=change.began_ms,
         bundle=change.bundle,
         what=change.what.value,
         said=_said(change, took_ms),
-        because=_because(change, asker, chosen) if made is None else _decided(made),
+        because="; ".join(filter(None, [FOREIGN if change.foreign else None, because])) or None,
         operation=change.operation,
         source=change.source,
         destination=change.destination,

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _TIME_EVERY_S = 0.5
+_WATCH_AGAIN_S = 0.2
 
 
 def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
@@ -372,7 +373,11 @@ class BalancerExtension:
         """Moves and splits, as they are accepted. What is missed while a partition is joined anew is not made up for."""
         channel = self._channel
         while channel is not None:
-            watch = channel.watch(self.settings.watch_max)
+            try:
+                watch = channel.watch(self.settings.watch_max)
+            except ChangesError:  # a partition is being joined
+                await asyncio.sleep(_WATCH_AGAIN_S)
+                continue
             try:
                 while True:
                     self._changed(await watch.next())

@@ -65,11 +65,10 @@ class Aim(BaseModel):
     said: str = Field(description="The figure against its limit, in words.")
 
 
-def best_upstream(standings: Iterable[Standing], *, other_than: str) -> str | None:
-    """The best of upstream's policies by median max/mean, the one that moved less among equals; of all others, without any."""
+def best_of(standings: Iterable[Standing], *, other_than: str) -> str | None:
+    """The best by median max/mean, the one that moved less among equals."""
     others = [one for one in standings if one.contender != other_than]
-    upstream = [one for one in others if one.upstream] or others
-    ranked = sorted(upstream, key=lambda one: (one.bounds("max_over_mean").median, _moved(one).median, one.contender))
+    ranked = sorted(others, key=lambda one: (one.bounds("max_over_mean").median, _moved(one).median, one.contender))
     return ranked[0].contender if ranked else None
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from shedders.simulate.aims import Aim, Standing, aims_of, best_upstream
+from shedders.simulate.aims import Aim, Standing, aims_of, best_of
 from shedders.simulate.outcome import Measures, Outcome
 from shedders.simulate.paired import Mark, marked
 from shedders.simulate.runs import OURS, Ran, Source
@@ -86,7 +86,10 @@ class ScenarioPart(_Part):
     steady: bool
     scale_out: bool
     best_upstream: str | None = Field(
-        description="The contender of upstream with the lowest median max/mean; of all others, where upstream does not take part."
+        description="The contender of upstream with the lowest median max/mean; none where upstream does not take part."
+    )
+    best_other: str | None = Field(
+        None, description="The same of all contenders but the one that all are compared with."
     )
     rows: list[Row]
 
@@ -167,7 +170,8 @@ def _scenario(source: Source, by_contender: Mapping[str, Sequence[Ran]], against
         held_out=source.held_out,
         steady=source.steady,
         scale_out=source.scale_out,
-        best_upstream=best_upstream(standings.values(), other_than=against),
+        best_upstream=best_of([one for one in standings.values() if one.upstream], other_than=against),
+        best_other=best_of(standings.values(), other_than=against),
         rows=[
             Row(
                 contender=name,

@@ -171,6 +171,7 @@ def _as_upstream(manager: str, shedding: str, placement: str) -> dict[str, Any]:
         if "upstream" in find(KINDS[kind].word, one).Settings.model_fields
     }
     like = profile("upstream-defaults" if manager == MODULAR else "upstream-extensible")
-    for part, values in like.settings["parts"].items():
-        found |= {f"parts.{part}.{setting}": value for setting, value in values.items()}
+    for kind in ("parts", "split"):
+        for name, values in like.settings[kind].items():
+            found |= {f"{kind}.{name}.{setting}": value for setting, value in values.items()}
     return found

@@ -127,9 +127,15 @@ def _overall_row(row: Overall) -> tuple[str, ...]:
 
 
 def rivals_grid(comparison: Comparison) -> Grid:
-    """A line a scenario: the one that all are compared with, beside the best of upstream there."""
+    """A line a scenario: the one that all are compared with, beside the best of upstream there.
+
+    Where no contender of upstream takes part at all, beside the best of the others.
+    """
+    upstream = any(row.upstream for part in comparison.scenarios for row in part.rows)
+    best = "best of upstream" if upstream else "best of the others"
+    whose = "its policies" if upstream else "them"
     return Grid(
-        f"{comparison.against} and the best of upstream, scenario by scenario",
+        f"{comparison.against} and the {best}, scenario by scenario",
         (
             "scenario",
             "bound/mean",
@@ -137,22 +143,25 @@ def rivals_grid(comparison: Comparison) -> Grid:
             "moved",
             "A-B-A",
             "aims",
-            "best of upstream",
+            best,
             "its max/mean",
             "its moved",
             "its A-B-A",
         ),
-        tuple(_rivals(part, comparison.against) for part in comparison.scenarios),
+        tuple(
+            _rivals(part, comparison.against, part.best_upstream if upstream else part.best_other)
+            for part in comparison.scenarios
+        ),
         (
-            "bound/mean: what max/mean could at best be; best of upstream: the lowest median max/mean of its policies, whatever "
+            f"bound/mean: what max/mean could at best be; {best}: the lowest median max/mean of {whose}, whatever "
             "they moved; marks as above",
         ),
     )
 
 
-def _rivals(part: ScenarioPart, against: str) -> tuple[str, ...]:
+def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, ...]:
     rows = {row.contender: row for row in part.rows if row.measures}
-    own, best = rows.get(against), rows.get(part.best_upstream or "")
+    own, best = rows.get(against), rows.get(rival or "")
     columns = ("max_over_mean", "moved_share", "returns")
 
     def cells(row: Row | None) -> tuple[str, ...]:
@@ -163,7 +172,7 @@ def _rivals(part: ScenarioPart, against: str) -> tuple[str, ...]:
         "-" if own is None else told(own.measures["bound_over_mean"]),
         *cells(own),
         "-" if own is None else f"{sum(aim.met for aim in own.aims)} of {len(own.aims)}",
-        part.best_upstream or "-",
+        rival or "-",
         *cells(best),
     )
 

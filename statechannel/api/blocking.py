@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from statechannel.api.channel import StateChannel, Ticket
 from statechannel.runtime import arguments
+from statechannel.runtime.exits import ChannelStoppedError
 from statechannel.runtime.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook
 from statechannel.runtime.loop_thread import LoopThread
 
@@ -104,6 +105,8 @@ class BlockingStateChannel:
             return cls(loop, loop.call(make()), threaded)
         except BaseException:
             loop.close()
+            if threaded is not None:
+                threaded.close()
             raise
 
     def __enter__(self) -> Self:
@@ -165,7 +168,7 @@ class BlockingStateChannel:
                 except StopAsyncIteration:
                     return
         finally:
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, ChannelStoppedError):
                 self._loop.call(stream.aclose())  # type: ignore[attr-defined]
 
     def status(self) -> dict[str, Any]:
@@ -200,15 +203,22 @@ class BlockingStateChannel:
     def wait_stopped(self) -> Stopped:
         """See `StateChannel.wait_stopped`."""
         refuse_inside_hook("StateChannel.wait_stopped")
+        if self._loop.ended and self._channel.stopped is not None:
+            return self._channel.stopped
         return self._loop.call(self._channel.wait_stopped())
 
     def shutdown(self, budget_s: float | None = None) -> Stopped:
         """See `StateChannel.shutdown`."""
         refuse_inside_hook("StateChannel.shutdown")
+        if self._loop.ended and self._channel.stopped is not None:
+            return self._channel.stopped
         return self._loop.call(self._channel.shutdown(budget_s))
 
     def close(self) -> None:
-        """See `StateChannel.close`; the private loop ends, too."""
+        """See `StateChannel.close`; the private loop ends, too. A second call does nothing.
+
+        What is asked afterwards raises `ChannelStoppedError`; `stopped`, `wait_stopped` and `shutdown` tell how it ended.
+        """
         refuse_inside_hook("StateChannel.close")
         self._loop.finish(self._channel.close)
         if self._hooks is not None:

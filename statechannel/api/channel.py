@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
@@ -134,7 +133,7 @@ class StateChannel:
 
         Args:
             settings: All settings; None reads them from the environment and `groups`.
-            broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`).
+            broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`, the first not `-`).
             hooks: What the broker wants to be told.
             listeners: URL by protocol name, as told to clients.
             properties: Free text by name, shown in the registry; with the listeners 8 KiB as JSON at most.
@@ -293,7 +292,8 @@ class StateChannel:
             limit: Changes that may wait before the stream ends with an error: take them faster, or subscribe again.
 
         Raises:
-            ChangesError: The past was cleaned away, the consumer is too slow, or a partition had to be joined again.
+            ChangesError: The past was cleaned away, the consumer is too slow, or a partition was read anew or is not caught up
+                now. Nothing is left out without it.
             ChannelStoppedError: This member has stopped.
         """
         refuse_inside_hook("StateChannel.changes")
@@ -421,7 +421,11 @@ class StateChannel:
         self._host.handlers.register(extension, handler)
 
     def watch(self, limit: int) -> Watcher:
-        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` tells the past as well."""
+        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` tells the past as well.
+
+        Raises:
+            ChangesError: A partition is not caught up now, so that something would be left out: ask again soon.
+        """
         arguments.whole("limit", limit, 1)
         return self._host.live.watch(limit)
 
@@ -433,10 +437,13 @@ class StateChannel:
         """Generation by which this broker may serve a bundle at this very moment; None if it may not.
 
         With the lease option ask before each use of the bundle: a process that was paused finds its hooks called only after it
-        wakes, and whoever took its place may serve since long. Costs a dictionary's look-up.
+        wakes, and whoever took its place may serve since long. The clock runs on while the process is paused, and on Linux
+        (CLOCK_BOOTTIME) also while the machine is suspended. It cannot know of a pause that the machine itself does not see (a
+        virtual machine that its host stopped, or restored from a snapshot), nor of one between this answer and the use: fence
+        storage with the generation where that matters. Costs a dictionary's look-up.
         """
         arguments.text("bundle", bundle)
-        return self._host.engine.lease.serves_at(bundle, time.monotonic())
+        return self._host.serves(bundle)
 
     def digest(self) -> tuple[str, dict[int, int]]:
         """Digest of the accepted states (record format) and the offset applied, by partition, that it stands for.

@@ -82,6 +82,7 @@ class Wants:
         cuts: How much of each partition lies before the moment asked for.
         rejected: What was rejected, by reason, writer and winner.
         states: Every accepted state.
+        origins: How each operation began.
     """
 
     gaps: bool = False
@@ -93,6 +94,7 @@ class Wants:
     cuts: bool = False
     rejected: bool = False
     states: bool = False
+    origins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class AuditResult:
         gap_sums: By namespace, with `gaps` (`statechannel.audit.gap_sums`).
         rejected: See `statechannel.audit.rejections`.
         states: Lines of the digest, by key.
+        origins: See `statechannel.audit.origins.put_together`.
     """
 
     answer: dict[str, Any]
@@ -162,6 +165,7 @@ class AuditResult:
     gap_sums: Sequence[dict[str, Any]] | None = None
     rejected: Mapping[str, Any] | None = None
     states: Sequence[bytes] | None = None
+    origins: Mapping[str, Any] | None = None
     complete: Mapping[str, Any] = field(default_factory=dict)
 
 

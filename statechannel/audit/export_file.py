@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import IO, overload
 
 from statechannel.audit.errors import ExportFileError
+from statechannel.audit.export_chain import (
+    NO_DIGEST,
+    ChainReader,
+    chain_of,
+    check_end,
+    file_digest,
+    first_link,
+    next_link,
+    record_digest,
+)
 from statechannel.audit.export_line import (
     BadLine,
     ExportHeader,
+    ExportLine,
     format_header,
     format_record,
     parse_header,
+    parse_line,
     parse_record,
 )
 from statechannel.audit.new_file import new_file
@@ -120,6 +132,17 @@ def size_bytes(path: Path) -> int:
         return 0
 
 
+def read_header(path: Path) -> ExportHeader:
+    """The header of an export file, without a look at the rest.
+
+    Raises:
+        OSError: The file cannot be read.
+        BadLine: It is empty, or does not begin with a header.
+    """
+    with path.open("rb") as file:
+        return parse_header(file.readline(_LINE_MAX_BYTES))
+
+
 def read_export(path: Path, *, made_here: bool = False, progress: Progress = lambda _: None) -> ExportFile:
     """Look through an export file.
 
@@ -139,13 +162,13 @@ def read_export(path: Path, *, made_here: bool = False, progress: Progress = lam
             export = _read(path, file, progress)
     except OSError as error:
         raise ExportFileError(f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from error
-    if not made_here:
+    if not made_here and export.header.digest is None:
         _refuse_cut(export)
     return export
 
 
 def _refuse_cut(export: ExportFile) -> None:
-    """Refuse a file that lost its end.
+    """Refuse a file without a chain that lost its end.
 
     Nothing but a null can be cleaned away from the end of a partition, and none is before `delete.retention.ms`: where the
     last record is younger, others followed it.
@@ -164,12 +187,14 @@ class _Scan:
     """Where the looking-through is."""
 
     header: ExportHeader
+    chain: ChainReader
     positions: dict[int, array[int]] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     partition: int = -1
     offset: int = -1
 
-    def take(self, record: RecordRead, position: int) -> None:
+    def take(self, line: ExportLine, position: int) -> None:
+        record = line.record
         end = self.header.end_offsets.get(record.partition)
         if end is None:
             raise BadLine(f"partition {record.partition} is not among the `end_offsets` of the header")
@@ -184,6 +209,7 @@ class _Scan:
             raise BadLine(f"offset {record.offset} follows offset {self.offset} of partition {record.partition}")
         if record.offset >= end:
             raise BadLine(f"offset {record.offset} is not below the end offset {end} of partition {record.partition}")
+        self.chain.take(line)
         self.offset = record.offset
         count = self.counts[record.partition]
         if count % STRIDE == 0:
@@ -192,29 +218,39 @@ class _Scan:
 
 
 def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
-    position = 0
+    position = last = 0
     scan: _Scan | None = None
     for number, line in enumerate(iter(partial(file.readline, _LINE_MAX_BYTES + 1), b""), start=1):
         if len(line) > _LINE_MAX_BYTES:
             raise ExportFileError(f"{path}, line {number}: longer than {_LINE_MAX_BYTES:,} bytes.", line=number)
         try:
             if scan is None:
-                scan = _Scan(parse_header(line))
+                header = parse_header(line)
+                scan, last = _Scan(header, chain_of(header)), number
             elif not line.isspace():
-                scan.take(parse_record(line), position)
+                scan.take(parse_line(line), position)
+                last = number
         except BadLine as error:
-            raise ExportFileError(f"{path}, line {number}: {error}.", line=number) from None
+            raise _bad_line(path, number, error) from None
         position += len(line)
         if number % _EVERY == 0:
             progress(position)
     if scan is None:
         raise ExportFileError(f"{path} is empty: not even a header.")
     progress(position)
+    try:
+        check_end(scan.header, scan.chain.link)
+    except BadLine as error:
+        raise _bad_line(path, last, error) from None
     found = {
         partition: ExportedRecords(path, positions, 0, scan.counts[partition])
         for partition, positions in scan.positions.items()
     }
     return ExportFile(path, scan.header, found)
+
+
+def _bad_line(path: Path, number: int, error: BadLine) -> ExportFileError:
+    return ExportFileError(f"{path}, line {number}: {error}.", line=number)
 
 
 def write_export(
@@ -228,7 +264,8 @@ def write_export(
     """Write an export file; under its name it appears only when it is whole.
 
     Args:
-        header: Topic and end offsets; its time is replaced by the time at which the export ends.
+        header: Topic and end offsets; its time is replaced by the time at which the export ends, its digest by that of the
+            records.
         records: Partitions in order, offsets ascending.
         now_ms: Wall clock, milliseconds since 1970.
         progress: Told the number of records written.
@@ -242,10 +279,11 @@ def write_export(
     """
     with new_file(path) as file:
         # The time of the end stands in the first line: its digits are as many at the start of the export.
-        begun = format_header(replace(header, exported_at_ms=now_ms()))
+        begun = format_header(replace(header, exported_at_ms=now_ms(), digest=NO_DIGEST))
         file.write(begun)
-        _write_records(file, records, progress)
-        ended = replace(header, exported_at_ms=now_ms())
+        link = _write_records(file, first_link(header.topic, header.end_offsets), records, progress)
+        ended_ms = now_ms()
+        ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms))
         line = format_header(ended)
         if len(line) != len(begun):
             raise ExportFileError(f"The clock moved by so much while {path} was written that its header is void.")
@@ -254,10 +292,12 @@ def write_export(
     return ended
 
 
-def _write_records(file: IO[bytes], records: Iterable[RecordRead], progress: Progress) -> None:
+def _write_records(file: IO[bytes], link: bytes, records: Iterable[RecordRead], progress: Progress) -> bytes:
     number = 0
     for number, record in enumerate(records, start=1):
-        file.write(format_record(record))
+        link = next_link(link, record_digest(record))
+        file.write(format_record(record, link))
         if number % _EVERY == 0:
             progress(number)
     progress(number)
+    return link

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 EXPORT_FORMAT = 1
 _MAX_INT = 2**63 - 1
+LINK_BYTES = 16
+"""Of a link of the chain, and of the header's digest; they are written as hex digits."""
 _PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
+_LINK = re.compile(rf"[0-9a-f]{{{2 * LINK_BYTES}}}", re.ASCII)
 
 
 class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the reader of the file begins
@@ -31,11 +34,25 @@ class ExportHeader:
     Attributes:
         end_offsets: Offset after the last record of each partition of the topic, empty partitions included.
         exported_at_ms: When the export ended, milliseconds since 1970.
+        digest: Of the whole file (`export_chain`); None: it has no chain, so an edit of it is not seen.
     """
 
     topic: str
     end_offsets: Mapping[int, int]
     exported_at_ms: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportLine:
+    """A line behind the header.
+
+    Attributes:
+        link: What it says its place in the chain is; None: nothing.
+    """
+
+    record: RecordRead
+    link: str | None
 
 
 def format_header(header: ExportHeader) -> bytes:
@@ -46,6 +63,7 @@ def format_header(header: ExportHeader) -> bytes:
             "topic": header.topic,
             "end_offsets": {str(partition): end for partition, end in sorted(header.end_offsets.items())},
             "exported_at_ms": header.exported_at_ms,
+            **({} if header.digest is None else {"digest": header.digest}),
         }
     )
 
@@ -64,7 +82,8 @@ def parse_header(line: bytes) -> ExportHeader:
     topic = fields.get("topic")
     if not isinstance(topic, str):
         raise BadLine("`topic` is missing or not a text")
-    return ExportHeader(topic, _end_offsets(fields.get("end_offsets")), _integer(fields, "exported_at_ms"))
+    ends = _end_offsets(fields.get("end_offsets"))
+    return ExportHeader(topic, ends, _integer(fields, "exported_at_ms"), _link(fields, "digest"))
 
 
 def _end_offsets(found: object) -> dict[int, int]:
@@ -80,8 +99,12 @@ def _end_offsets(found: object) -> dict[int, int]:
     return ends
 
 
-def format_record(record: RecordRead) -> bytes:
-    """A record as a line; what is not UTF-8 stands as base64."""
+def format_record(record: RecordRead, link: bytes | None = None) -> bytes:
+    """A record as a line; what is not UTF-8 stands as base64.
+
+    Args:
+        link: Its place in the chain.
+    """
     return _line(
         {
             "partition": record.partition,
@@ -89,6 +112,7 @@ def format_record(record: RecordRead) -> bytes:
             "timestamp_ms": record.timestamp_ms,
             **text_or_base64("key", record.key),
             **text_or_base64("value", record.value),
+            **({} if link is None else {"chain": link.hex()}),
         }
     )
 
@@ -104,13 +128,22 @@ def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 def parse_record(line: bytes) -> RecordRead:
-    """Read one record.
+    """Read one record, wherever it stands.
+
+    Raises:
+        BadLine: The line is not a record.
+    """
+    return parse_line(line).record
+
+
+def parse_line(line: bytes) -> ExportLine:
+    """Read one record and its place in the chain.
 
     Raises:
         BadLine: The line is not a record.
     """
     fields = _object(line)
-    return RecordRead(
+    record = RecordRead(
         Topic.CHANNEL,
         _integer(fields, "partition"),
         _integer(fields, "offset"),
@@ -118,6 +151,7 @@ def parse_record(line: bytes) -> RecordRead:
         _content(fields, "key"),
         _content(fields, "value"),
     )
+    return ExportLine(record, _link(fields, "chain"))
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -134,6 +168,15 @@ def _integer(fields: dict[str, Any], name: str, least: int = 0) -> int:
     value = fields.get(name)
     if type(value) is not int or not least <= value <= _MAX_INT:
         raise BadLine(f"`{name}` is missing or not an integer of at least {least}")
+    return value
+
+
+def _link(fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is None and name not in fields:
+        return None
+    if not isinstance(value, str) or not _LINK.fullmatch(value):
+        raise BadLine(f"`{name}` is not a digest")
     return value
 
 

@@ -17,6 +17,7 @@ class GapSum:
         on_request_ms: That time.
         worst_ms: The longest that has ended, of `worst_bundle` from `worst_offset` on.
         open_since_ms: When the oldest open one began; None without one.
+        uncertain: Rows of which the log no longer tells whether anybody had served the bundle before; counted nowhere else.
     """
 
     gaps: int = 0
@@ -27,9 +28,13 @@ class GapSum:
     worst_bundle: str | None = None
     worst_offset: int | None = None
     open_since_ms: int | None = None
+    uncertain: int = 0
 
     def take(self, gap: Mapping[str, Any]) -> None:
         """Count one gap, as the JSON output has it."""
+        if not gap["certain"]:
+            self.uncertain += 1
+            return
         self.gaps += 1
         self.on_request_ms += gap["on_request_ms"]
         length_ms = gap["length_ms"]
@@ -44,6 +49,7 @@ class GapSum:
         """Count what another part has."""
         self.gaps += other.gaps
         self.open += other.open
+        self.uncertain += other.uncertain
         self.sum_ms += other.sum_ms
         self.on_request_ms += other.on_request_ms
         if other.worst_bundle is not None and other.worst_offset is not None:

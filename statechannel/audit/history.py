@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from statechannel.audit.changed import Changes
+from statechannel.audit.id_series import FOREIGN, IdSeries
 from statechannel.audit.spool import Spool
 from statechannel.audit.story import repair_reason
 from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_typed_topic, topic_hash
 from statechannel.core.inputs import RecordRead
+from statechannel.core.record import Record
 from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.core.view import Judgement, View
 
@@ -55,6 +57,7 @@ class History:
         self._is_topic = self.title != name
         self.rows = Spool()
         self._changes = Changes(self._concerns)
+        self._ids = IdSeries()
 
     @property
     def namespace(self) -> str:
@@ -75,7 +78,7 @@ class History:
                     return True
         return False
 
-    def taken(self, record: RecordRead) -> None:
+    def taken(self, record: RecordRead, decoded: Record) -> None:
         """What a joining reader takes has no verdict: it is no part of the history."""
 
     def joined(self, view: View, *, sure: bool) -> None:
@@ -89,7 +92,8 @@ class History:
         parts = None if record.key is None else parse_key(record.key)
         if parts is None or not self._concerns(parts):
             return
-        line = history_fields(history_line(record, judgement))
+        foreign = self._ids.is_foreign(record, judgement.record)
+        line = history_fields(history_line(record, judgement, foreign=foreign))
         self.rows.append(line | {"relation": self._relation(parts)} | self._changes.told(record, judgement))
 
     def _concerns(self, parts: KeyParts) -> bool:
@@ -135,8 +139,12 @@ def _end(parts: KeyParts) -> int:
     return parts.upper + (parts.upper == FULL_UPPER)
 
 
-def history_line(record: RecordRead, judgement: Judgement) -> HistoryLine:
-    """One record as a line of history."""
+def history_line(record: RecordRead, judgement: Judgement, *, foreign: bool = False) -> HistoryLine:
+    """One record as a line of history.
+
+    Args:
+        foreign: See `IdSeries`.
+    """
     decoded = judgement.record
     note = judgement.why
     if decoded is None:
@@ -153,6 +161,8 @@ def history_line(record: RecordRead, judgement: Judgement) -> HistoryLine:
             note = ", ".join(filter(None, [note, "forced", repair_reason(decoded)]))
     if not note and judgement.verdict in REJECTIONS:
         note = MEANING[judgement.verdict]
+    if foreign:
+        note = "; ".join(filter(None, [FOREIGN, note]))
     name = (record.key or b"").decode(errors="replace")
     return HistoryLine(
         record.partition,

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from statechannel.audit.story import Cause, Gap, Gaps, lost_of
 from statechannel.core import codec
 from statechannel.core.bounded import remember
-from statechannel.core.cold_start import decode_mark
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
+from statechannel.core.marks import Mark, Marks
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement
 
@@ -82,12 +82,12 @@ class ChannelIncidents:
         self._lost: dict[tuple[str, str | None], _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._told: dict[tuple[int, int], Incident] = {}
+        self._marks: dict[int, Marks] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
         if judgement.verdict is Verdict.CONTROL:
-            if record.key == codec.COLD_START_KEY:
-                self._cold_start(record)
+            self._control(record)
             return
         self._gaps.observe(record, judgement)
         change = judgement.record
@@ -112,10 +112,15 @@ class ChannelIncidents:
                 remember(self._long, (gap.bundle, gap.partition, gap.start_offset), gap, KEPT_MAX)
         self._gaps.closed.clear()  # a display that stays open must not grow
 
-    def _cold_start(self, record: RecordRead) -> None:
-        mark = decode_mark(record.value)
-        if mark is None:
-            return
+    def _control(self, record: RecordRead) -> None:
+        marks = self._marks.setdefault(record.partition, Marks())
+        if record.key == codec.HEARTBEAT_KEY:
+            if codec.decode_heartbeat(record.value) is not None:
+                marks.heartbeat_read(record.offset)
+        elif record.key == codec.COLD_START_KEY and marks.read(record.offset, record.value) and marks.mark:
+            self._cold_start(record, marks.mark)
+
+    def _cold_start(self, record: RecordRead, mark: Mark) -> None:
         said = (
             f"cold start: {mark.writer} took what it read of partition {record.partition}, through offset "
             f"{mark.through}, for the truth"

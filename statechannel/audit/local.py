@@ -25,6 +25,7 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observing import Observers
+from statechannel.audit.origins import as_rows, put_together
 from statechannel.audit.races import race_counts
 from statechannel.audit.rejections import rejected_document
 from statechannel.audit.verdict_file import Observe, verdict_file
@@ -78,6 +79,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         moves=list(move_fields(found.moves.counts.items())) if found.moves else None,
         cuts=cuts,
         rejected=rejected_document(found.rejections) if found.rejections else None,
+        origins=put_together([as_rows(found.origins)]) if found.origins else None,
         states=[line for _, line in sorted(found.states)] if wants.states else None,
     )
 

@@ -71,7 +71,3 @@ class LogTimes:
             return None
         found = held.recent.of(offset)
         return held.old.of(offset) if found is None else found
-
-    def forget(self, partition: int) -> None:
-        """The partition is read anew."""
-        self._of.pop(partition, None)

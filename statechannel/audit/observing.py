@@ -9,6 +9,7 @@ from statechannel.audit.engine import GapCount, Wants
 from statechannel.audit.gap_sums import GapSums
 from statechannel.audit.history import History
 from statechannel.audit.moves import Moves
+from statechannel.audit.origins import Origins
 from statechannel.audit.owned import Owners
 from statechannel.audit.races import LostRaces
 from statechannel.audit.rejections import Rejections
@@ -18,6 +19,7 @@ from statechannel.audit.verdict_file import Observe
 from statechannel.core.digest import line
 from statechannel.core.inputs import RecordRead
 from statechannel.core.part import JoinObserver, PartitionAudit
+from statechannel.core.record import Record
 from statechannel.core.view import Judgement, View
 
 
@@ -30,7 +32,7 @@ class Observers:
     """The observers of one part of a log, or of all of it.
 
     Attributes:
-        gaps, races, history, moves, owners, rejections: None where nobody wants to know.
+        gaps, races, history, moves, owners, rejections, origins: None where nobody wants to know.
         gap_rows: The gaps that have ended, and when all is read, all of them.
         owned: Who serves what, as far as parts have ended.
         states: Key and line of the digest, of the parts that have ended.
@@ -47,6 +49,7 @@ class Observers:
         self.moves = Moves() if wants.moves else None
         self.owners = Owners() if wants.owned else None
         self.rejections = Rejections() if wants.rejected else None
+        self.origins = Origins() if wants.origins else None
         self.owned: list[dict[str, Any]] = []
         self.states: list[tuple[bytes, bytes]] = []
 
@@ -65,16 +68,16 @@ class Observers:
     @property
     def join_observer(self) -> JoinObserver | None:
         """Who is told what a joining reader takes; None where nobody listens."""
-        listening = [one for one in (self.gaps, self.owners, self.history) if one is not None]
+        listening = [one for one in (self.gaps, self.owners, self.history, self.origins) if one is not None]
         return _Both(listening) if listening else None
 
-    def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections]:
-        for one in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections):
+    def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins]:
+        for one in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
             if one is not None:
                 yield one
 
     def _gap(self, gap: Gap) -> None:
-        self.gap_number += 1
+        self.gap_number += gap.certain
         if self._wants.gaps:
             self._keep(gap)
 
@@ -92,7 +95,7 @@ class Observers:
 
     def count_gaps(self) -> GapCount:
         """Numbers of gaps, once all is read."""
-        still = 0 if self.gaps is None else len(self.gaps.open())
+        still = 0 if self.gaps is None else sum(gap.certain for gap in self.gaps.open())
         return GapCount(self.gap_number + still, still)
 
     def end_gaps(self) -> Spool:
@@ -106,12 +109,12 @@ class Observers:
 class _Both:
     """Tells several."""
 
-    def __init__(self, listening: list[Gaps | Owners | History]) -> None:
+    def __init__(self, listening: list[Gaps | Owners | History | Origins]) -> None:
         self._listening = listening
 
-    def taken(self, record: RecordRead) -> None:
+    def taken(self, record: RecordRead, decoded: Record) -> None:
         for one in self._listening:
-            one.taken(record)
+            one.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
         for one in self._listening:

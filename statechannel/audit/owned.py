@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from statechannel.core.inputs import RecordRead
 from statechannel.core.part import PartitionAudit
+from statechannel.core.record import Record
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
@@ -41,7 +42,7 @@ class Owners:
                 name = f"{key.namespace}/{child}".encode()
                 self._since[name] = _Since(key.version + 1, record.offset, record.timestamp_ms)
 
-    def taken(self, record: RecordRead) -> None:
+    def taken(self, record: RecordRead, decoded: Record) -> None:  # noqa: ARG002
         """Take in a record that a joining reader holds for its key."""
         if record.key is not None:
             self._held[record.key] = (record.offset, record.timestamp_ms)

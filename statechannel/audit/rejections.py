@@ -51,7 +51,8 @@ class Rejections:
     """Counts rejected records, and keeps the newest of them.
 
     Attributes:
-        newest: As the JSON output has them; the last so many.
+        newest: As the JSON output has them: those with the newest time stamps of all partitions, at least `NEWEST_MAX` of
+            them where there are so many.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class Rejections:
         self.add(group, Tally(1, record.timestamp_ms, record.timestamp_ms))
         self.newest.append(_row(record, judgement, group))
         if len(self.newest) >= 2 * NEWEST_MAX:
-            del self.newest[:-NEWEST_MAX]
+            self.newest = _newest(self.newest)
 
     def add(self, group: Group, tally: Tally) -> None:
         """Count some more of a group."""
@@ -120,8 +121,13 @@ def as_rows(found: Rejections) -> dict[str, Any]:
     """What one part of a log has, to be added up with others."""
     return {
         "groups": [[*group, *astuple(tally)] for group, tally in found.tallies.items()],
-        "newest": found.newest[-NEWEST_MAX:],
+        "newest": _newest(found.newest),
     }
+
+
+def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest rows by time; a log has its partitions one after the other, so the last read need not be the newest."""
+    return sorted(rows, key=lambda row: (row["timestamp_ms"], row["partition"], row["offset"]))[-NEWEST_MAX:]
 
 
 def added_up(parts: Iterable[Mapping[str, Any]]) -> Rejections:
@@ -136,13 +142,12 @@ def added_up(parts: Iterable[Mapping[str, Any]]) -> Rejections:
 
 def rejected_document(found: Rejections) -> dict[str, Any]:
     """As the JSON output has it: by reason, by writer, both with the winner, and the newest; the most frequent first."""
-    newest = sorted(found.newest, key=lambda one: (one["timestamp_ms"], one["partition"], one["offset"]))
     return {
         "records": sum(tally.records for tally in found.tallies.values()),
         "by_reason": [*_summed(found, "reason")],
         "by_writer": [*_summed(found, "writer")],
         "groups": [*_summed(found, "reason", "writer", "winner")],
-        "newest": newest[-NEWEST_MAX:],
+        "newest": _newest(found.newest),
     }
 
 

@@ -27,6 +27,7 @@ from statechannel.core.auditor import audit_part
 from statechannel.core.bundle import KeyParts, parse_key, partition_of
 from statechannel.core.inputs import RecordRead
 from statechannel.core.part import PartitionAudit
+from statechannel.core.record import Record
 from statechannel.core.survey import Facts
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
@@ -79,9 +80,9 @@ class _Overview:
         self.first: dict[int, int] = {}
         self._points = limits.points
 
-    def taken(self, record: RecordRead) -> None:
+    def taken(self, record: RecordRead, decoded: Record) -> None:
         """Take in a record that a joining reader holds for its key."""
-        self.gaps.finder.taken(record)
+        self.gaps.finder.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
         """A joining reader has come to its view."""

@@ -35,6 +35,8 @@ class GapsFound:
         self.by_bundle: dict[str, list[int]] = {}
 
     def _take(self, gap: Gap) -> None:
+        if not gap.certain:
+            return
         self._number += 1
         length_ms = gap.length_ms or 0
         self._sums.take(gap_fields(gap))
@@ -52,7 +54,7 @@ class GapsFound:
 
     def end(self) -> list[Gap]:
         """The log has been read to its end: what is open now stays so. To be called once."""
-        still = self.finder.open()
+        still = [gap for gap in self.finder.open() if gap.certain]
         for gap in still:
             self._take(gap)
         return still

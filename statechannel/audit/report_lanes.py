@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from statechannel.audit.history import history_line
+from statechannel.audit.id_series import IdSeries
 from statechannel.audit.report_marks import shown
 from statechannel.audit.report_rejected import is_rejected
 from statechannel.audit.report_times import wider
 from statechannel.audit.report_tree import derived_from
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
+from statechannel.core.record import Record
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
@@ -107,6 +109,7 @@ class Lanes:
 
     def __init__(self, names: Iterable[str], points: int) -> None:
         self.lanes = {name: Lane(points) for name in names}
+        self._ids = IdSeries()
         self._by_namespace: dict[str, list[str]] = {}
         for name in self.lanes:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
@@ -116,7 +119,7 @@ class Lanes:
         """Namespaces whose records are wanted."""
         return sorted(self._by_namespace)
 
-    def taken(self, record: RecordRead) -> None:
+    def taken(self, record: RecordRead, decoded: Record) -> None:
         """A joining reader holds this record; its view says what comes of it."""
 
     def joined(self, view: View, *, sure: bool) -> None:
@@ -135,8 +138,9 @@ class Lanes:
         key = judgement.key
         accepted = judgement.verdict is Verdict.ACCEPTED and key is not None
         lane = self.lanes.get(record.key.decode(errors="replace"))
+        foreign = self._ids.is_foreign(record, judgement.record)
         if lane is not None:
-            lane.add(_mark(record, judgement, _band(key) if accepted and key is not None else None))
+            lane.add(_mark(record, judgement, _band(key) if accepted and key is not None else None, foreign=foreign))
         if accepted and key is not None and key.state in {State.ACTIVE, State.DELETED}:
             self._derive(record, judgement, key)
 
@@ -176,8 +180,8 @@ def _band(key: KeyState) -> Band:
     return Band(state, shown(key.owner), shown(key.to), key.version, key.generation)
 
 
-def _mark(record: RecordRead, judgement: Judgement, band: Band | None) -> Mark:
-    line = history_line(record, judgement)
+def _mark(record: RecordRead, judgement: Judgement, band: Band | None, *, foreign: bool = False) -> Mark:
+    line = history_line(record, judgement, foreign=foreign)
     facts = {
         "key": shown(line.key),
         "kind": line.kind,

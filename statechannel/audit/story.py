@@ -1,8 +1,8 @@
 """The story that a log tells: gaps in service with their causes.
 
 Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them too, a partition at
-a time. Times are the log's own, milliseconds since 1970. Only strictly judged records are seen: of what a joining read took
-leniently it is known how it ended.
+a time. Times are the log's own, milliseconds since 1970. Only strictly judged records have a verdict: of what a joining read
+took leniently it is known how it ended, and what of it the ids connect with that end (`statechannel.audit.trails`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.audit.trails import Trail, Trails, never_served, splits_of, was_served
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
-from statechannel.core.record import Record
+from statechannel.core.record import Kind, Record
 from statechannel.core.states import Action, State
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement, View
 
 _SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
 _BEFORE_LOG = "began before the first record judged"
+_NOT_TOLD = "not served since before the first record judged; the log no longer tells whether anybody had served it"
 
 
 class Cause(StrEnum):
@@ -53,6 +55,7 @@ class Gap:
             for it; for an open gap only what has ended of it.
         repaired: A forced record was needed on the way.
         why: A sentence, with the names of the brokers.
+        certain: False: the log no longer tells whether anybody had served the bundle before. Only of gaps `before-log`.
     """
 
     bundle: str
@@ -69,6 +72,7 @@ class Gap:
     after: str | None = None
     on_request_ms: int = 0
     repaired: bool = False
+    certain: bool = True
 
     @property
     def length_ms(self) -> int | None:
@@ -105,33 +109,79 @@ class Gaps:
         self._open: dict[str, _Open] = {}
         self._served: dict[str, _Served] = {}
         self._unserved: set[str] = set()
-        self._held: dict[bytes, tuple[int, int]] = {}
+        self._trails = Trails()
 
-    def taken(self, record: RecordRead) -> None:
+    def taken(self, record: RecordRead, decoded: Record) -> None:
         """Take in a record that a joining reader holds for its key."""
-        if record.key is not None:
-            self._held[record.key] = (record.offset, record.timestamp_ms)
+        self._trails.take(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view: who serves what, and which bundles are on their way from one to another."""
-        times = dict(self._held.values())
-        self._held.clear()
-        for key in view.live() if sure else ():
+        """A joining reader has come to its view: who serves what, and what nobody serves since when."""
+        trails, self._trails = self._trails, Trails()
+        if not sure:
+            return
+        splits = splits_of(view)
+        created = {key.namespace: key.version for key in view.existing() if key.is_namespace}
+        for key in view.live():
             if key.state in _SERVED:
-                self._served[key.name] = _Served(key.owner, times.get(key.offset, 0))
-            elif key.state is State.UNASSIGNED and key.derived:
+                self._served[key.name] = _Served(key.owner, trails.time_ms(key.offset))
+            elif key.derived:
                 self._unserved.add(key.name)
-            elif key.state is State.RELEASING or (key.state is State.ASSIGNING and key.from_ is not None):
-                self._on_its_way(view.partition, key, times.get(key.offset, 0))
+            else:
+                split = splits.get(key.key)
+                if split is not None:
+                    self._served_since_split(key.name, split, trails)
+                self._not_served(key, trails.of(key.key), split, created[key.namespace])
 
-    def _on_its_way(self, partition: int, key: KeyState, at_ms: int) -> None:
-        known = key.state is State.RELEASING and key.writer is not None
-        cause, why = Cause.BEFORE_LOG, _BEFORE_LOG
-        if known:
-            cause, why = _let_go(key.from_, key.to)
-        before = key.from_ if key.state is State.RELEASING else None
-        gap = Gap(key.name, cause, partition, key.offset, at_ms, before, why, key.operation)
-        self._open[key.name] = _Open(gap, key.state or State.RELEASING)
+    def _served_since_split(self, bundle: str, split: KeyState, trails: Trails) -> None:
+        self._served[bundle] = _Served(split.from_, trails.time_ms(split.offset))
+
+    def _not_served(self, key: KeyState, trail: Trail, split: KeyState | None, created: int) -> None:
+        """Nobody serves the bundle at the join: go through the records that lead to this state, as far as the log has them."""
+        bundle = key.name
+        was: State | None = None
+        if split is not None and trail and trail[0].decoded.version == split.version + 2:
+            was = State.ASSIGNED  # the split itself made the splitter its owner
+        for record, change in trail:
+            # A late copy of a record stands behind it, and may be all that the cleaner left. The record that is held at a
+            # clean join is the accepted one, and so is one that lies right behind what its writer had read.
+            held = record.offset == key.offset
+            first = change.kind is Kind.PROPOSAL and (held or record.offset == change.covers + 1)
+            begins = change.state not in _SERVED and bundle not in self._open and bundle not in self._unserved
+            known = was is not None or change.state in _SERVED
+            alone = held and first and change.state is State.RELEASING
+            if alone or (known and (first or not begins)):
+                self._step(record, change, bundle, was)
+            elif not known and never_served(change, split, created):
+                self._unserved.add(bundle)
+            else:
+                self._served.pop(bundle, None)
+                self._begun_before(record, change, bundle, certain=known or was_served(change, split))
+            was = change.state
+
+    def _step(self, record: RecordRead, change: Record, bundle: str, was: State | None) -> None:
+        """Take in an accepted record of one bundle that is no split."""
+        if change.forced:
+            self._forced(record, change, bundle)
+        else:
+            self._moved(record, change, bundle, was)
+
+    def _begun_before(self, record: RecordRead, change: Record, bundle: str, *, certain: bool) -> None:
+        """A gap that was open when this record was written, or began with one that the log no longer has."""
+        what, before = _BEFORE_LOG, None
+        if not change.forced and change.from_ is not None and change.state in (State.RELEASING, State.ASSIGNING):
+            before = change.from_
+            what = f"{_let_go(change.from_, change.to)[1]}, {_BEFORE_LOG}"
+        elif not certain:
+            what = _NOT_TOLD
+        gap = Gap(
+            bundle, Cause.BEFORE_LOG, record.partition, record.offset, record.timestamp_ms, before, what,
+            change.text("operation"), repaired=change.forced, certain=certain,
+        )  # fmt: skip
+        self._open[bundle] = _Open(gap, change.state)
+        unloaded = change.state is State.UNASSIGNED and not change.forced and change.text("action") == Action.UNLOAD
+        if unloaded and change.kind is Kind.PROPOSAL:
+            self._open[bundle].unassigned_since_ms = record.timestamp_ms
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take in one judged record."""
@@ -142,10 +192,8 @@ class Gaps:
             self._namespace(record, change, key)
         elif change.state is State.DELETED:
             self._split(record, key)
-        elif change.forced:
-            self._forced(record, change, key)
         else:
-            self._moved(record, change, key)
+            self._step(record, change, key.name, key.was)
 
     def all(self) -> list[Gap]:
         """All gaps by start, those still open among them."""
@@ -173,36 +221,35 @@ class Gaps:
         for child in key.children or ():
             self._served[f"{key.namespace}/{child}"] = _Served(owner, record.timestamp_ms)
 
-    def _moved(self, record: RecordRead, change: Record, key: KeyState) -> None:
-        bundle = key.name
+    def _moved(self, record: RecordRead, change: Record, bundle: str, was: State | None) -> None:
         if change.state in _SERVED:
+            owner = change.to if change.state is State.ASSIGNED else change.from_
             held = self._open.get(bundle)
             back = held is not None and held.state is State.RELEASING
             if held is None and bundle in self._served:
-                self._resumed(record, change, key, self._served[bundle])
-            self._close(bundle, record, End.TAKEN_BACK if back else End.ASSIGNED, key.owner)
-            self._served[bundle] = _Served(key.owner, record.timestamp_ms)
+                self._resumed(record, change, bundle, self._served[bundle])
+            self._close(bundle, record, End.TAKEN_BACK if back else End.ASSIGNED, owner)
+            self._served[bundle] = _Served(owner, record.timestamp_ms)
             self._unserved.discard(bundle)
             return
         if change.state is State.RELEASING:
-            self._begin(record, change, key, *_let_go(change.from_, change.to), change.from_)
+            self._begin(record, change, bundle, *_let_go(change.from_, change.to), change.from_)
         elif bundle not in self._open and bundle not in self._unserved:
             if _had_owner(change):
-                self._begin(record, change, key, Cause.BEFORE_LOG, _BEFORE_LOG, None)
+                self._begin(record, change, bundle, Cause.BEFORE_LOG, _BEFORE_LOG, None)
             else:
                 self._unserved.add(bundle)
-        self._note_unassigned(record, bundle, change.state, on_request=key.was is not State.ASSIGNING)
+        self._note_unassigned(record, bundle, change.state, on_request=was is not State.ASSIGNING)
 
-    def _resumed(self, record: RecordRead, change: Record, key: KeyState, served: _Served) -> None:
+    def _resumed(self, record: RecordRead, change: Record, bundle: str, served: _Served) -> None:
         """A new process of the owner goes on; the one before it was gone for a while, which no repair has noticed."""
         lost = lost_of(change)
         if lost is not None:
             why = f"{lost.broker} was gone, and resumed when it was started again"
-            self._begin(record, change, key, Cause.OWNER_LOST, why, served.owner)
-            self._missing_since(key.name, lost, served)
+            self._begin(record, change, bundle, Cause.OWNER_LOST, why, served.owner)
+            self._missing_since(bundle, lost, served)
 
-    def _forced(self, record: RecordRead, change: Record, key: KeyState) -> None:
-        bundle = key.name
+    def _forced(self, record: RecordRead, change: Record, bundle: str) -> None:
         held = self._open.get(bundle)
         if held is not None:
             held.gap = replace(held.gap, repaired=True, why=f"{held.gap.why}; {repair_reason(change)}")
@@ -211,7 +258,7 @@ class Gaps:
             lost = lost_of(change)
             cause = Cause.REPAIR if lost is None else Cause.OWNER_LOST
             before = served.owner if served is not None else None if lost is None else lost.broker
-            self._begin(record, change, key, cause, repair_reason(change), before)
+            self._begin(record, change, bundle, cause, repair_reason(change), before)
             if lost is not None:
                 self._missing_since(bundle, lost, served)
             self._open[bundle].gap = replace(self._open[bundle].gap, repaired=True)
@@ -224,15 +271,15 @@ class Gaps:
         self._open[bundle].gap = replace(gap, start_ms=min(gap.start_ms, heard_ms))
 
     def _begin(
-        self, record: RecordRead, change: Record, key: KeyState, cause: Cause, why: str, before: str | None
+        self, record: RecordRead, change: Record, bundle: str, cause: Cause, why: str, before: str | None
     ) -> None:
-        self._served.pop(key.name, None)
-        if key.name in self._open:
+        self._served.pop(bundle, None)
+        if bundle in self._open:
             return
         reason = change.text("reason")
-        self._open[key.name] = _Open(
+        self._open[bundle] = _Open(
             Gap(
-                bundle=key.name,
+                bundle=bundle,
                 cause=cause,
                 partition=record.partition,
                 start_offset=record.offset,
@@ -328,4 +375,5 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "operation": gap.operation,
         "repaired": gap.repaired,
         "why": gap.why,
+        "certain": gap.certain,
     }

@@ -80,6 +80,7 @@ def ask(
             key=request.id.encode(),
             value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
             timeout_s=connection.timeout_s,
+            repeatable=True,  # whoever reads requests knows them by their ids
         )
     if not wait:
         if absence:

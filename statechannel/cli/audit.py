@@ -30,6 +30,7 @@ from statechannel.cli.audit_asking import (
     options_of,
     source_of,
 )
+from statechannel.cli.audit_origins import origins
 from statechannel.cli.audit_parts import diff, gaps_of, history_of, not_named, rejected, title_of
 from statechannel.cli.audit_report import report
 from statechannel.cli.audit_verify import verify as verify_replicas
@@ -174,6 +175,7 @@ def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]
 app.command("history")(history_of)
 app.command("gaps")(gaps_of)
 app.command("rejected")(rejected)
+app.command("origins")(origins)
 app.command("diff")(diff)
 app.command("report")(report)
 
@@ -191,7 +193,7 @@ def export(
 
     header = export_live(connect(), path)
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
-    say(f"{header.topic} written to {path} (end offsets {ends})")
+    say(f"{header.topic} written to {path} (end offsets {ends}; digest {header.digest})")
 
 
 def _one_of(file: Path | None, out: Path | None) -> Path:

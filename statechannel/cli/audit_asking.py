@@ -28,6 +28,7 @@ from statechannel.audit.engine import (
     load_engine,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.cli.export_remark import remark_unchained
 from statechannel.cli.options import BootstrapServers, Connect, OutputAs
 from statechannel.cli.output import Output, progress
 
@@ -52,6 +53,7 @@ class Asked:
     Attributes:
         as_of: The moment looked at; None: the end of the log.
         table: The answer is for people.
+        connect: Connects to the channel of the settings, for what is in other topics.
     """
 
     source: Source
@@ -61,6 +63,7 @@ class Asked:
     engine: str
     options: Mapping[str, str] = field(repr=False)
     table: bool
+    connect: Connect
 
     def answer(self, wants: Wants, as_of: AsOf | None = None) -> AuditResult:
         """What the log says.
@@ -95,6 +98,7 @@ class Asked:
                 self.engine,
                 self.options,
                 self.table,
+                self.connect,
             )
 
 
@@ -119,6 +123,7 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
             log["engine"],
             options_of(log["engine_options"] or ()),
             log["output"] is Output.TABLE,
+            connect,
         )
         return command(asked, **given)
 
@@ -156,6 +161,7 @@ def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | N
     if len(given) > 1:
         raise AuditQuestionError(f"{given[0]} and {given[1]} exclude each other.", hint="Name one of them.")
     if file is not None:
+        remark_unchained(file)
         return ExportSource(file)
     if archive is not None:
         return ArchiveSource(archive)

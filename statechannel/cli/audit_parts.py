@@ -38,7 +38,7 @@ def history_of(
     if not asked.table:
         print_json_lists({"of": name} | about(asked, result), {"history": rows})
         return
-    _log_line(asked, result)
+    log_line(asked, result)
     audit_told.history(title, rows)
 
 
@@ -60,7 +60,7 @@ def gaps_of(
         head = {"namespaces": sums, "all": gap_sums.whole(sums)}
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
-    _log_line(asked, result)
+    log_line(asked, result)
     audit_told.gap_sums(sums)
     audit_tables.gaps(rows, untold=audit_tables.untold(result))
 
@@ -102,7 +102,7 @@ def rejected(asked: Asked) -> None:
     if not asked.table:
         print_json_lists(about(asked, result) | {"rejected": found}, {})
         return
-    _log_line(asked, result)
+    log_line(asked, result)
     audit_told.rejected(found, untold=audit_tables.untold(result))
 
 
@@ -172,7 +172,8 @@ def about(asked: Asked, result: AuditResult) -> dict[str, Any]:
     return found | dict(result.complete)
 
 
-def _log_line(asked: Asked, result: AuditResult) -> None:
+def log_line(asked: Asked, result: AuditResult) -> None:
+    """What was read, and how, for people."""
     answer = result.answer
     how = "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     line = (

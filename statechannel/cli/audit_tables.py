@@ -182,21 +182,25 @@ def gaps(gaps: Rows, *, untold: bool) -> None:
     Args:
         untold: See there.
     """
-    lengths = array("q", (gap["length_ms"] for gap in gaps if gap["length_ms"] is not None))
+    lengths, certain = array("q"), 0
+    for gap in gaps:
+        certain += gap["certain"]
+        if gap["certain"] and gap["length_ms"] is not None:
+            lengths.append(gap["length_ms"])
     title = "Gaps in service"
     if lengths:
         closed = sorted(lengths)
-        title += (
-            f": {len(gaps)}, of which {len(gaps) - len(closed)} open; median {duration(closed[len(closed) // 2])}, "
-        )
+        title += f": {certain}, of which {certain - len(closed)} open; median {duration(closed[len(closed) // 2])}, "
         title += f"longest {duration(closed[-1])}"
+    if certain < len(gaps):
+        title += f"; {len(gaps) - certain} more that may be none, marked ?"
     print_table(
         ("from", "bundle", "cause", "length", "on request", "end", "owner before", "owner after", "why"),
         [
             (
                 moment(gap["start_ms"]),
                 gap["bundle"],
-                gap["cause"],
+                gap["cause"] + ("" if gap["certain"] else " ?"),
                 duration(gap["length_ms"]),
                 duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
                 gap["end"],

@@ -21,7 +21,7 @@ from statechannel.cli.live_log import now_ms
 from statechannel.cli.logs import set_up_logs
 from statechannel.cli.options import Connect, reaching
 from statechannel.cli.output import print_json_line, say, silence_stdout
-from statechannel.core.codec import is_broker_id
+from statechannel.core.codec import is_new_broker_id
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.runtime.exits import ExitCode as MemberExit
 from statechannel.runtime.supervision import within
@@ -136,9 +136,11 @@ def run(
             hint="A real broker embeds `statechannel.api.StateChannel` (README, Embed it).",
             code=ExitCode.USAGE,
         )
-    if not is_broker_id(broker_id):
+    if not is_new_broker_id(broker_id):
         raise CommandError(
-            f"--id {broker_id!r} is not a broker id", hint="1 to 128 of A-Za-z0-9_.:-", code=ExitCode.USAGE
+            f"--id {broker_id!r} is not a broker id",
+            hint="1 to 128 of A-Za-z0-9_.:-, the first of them not -",
+            code=ExitCode.USAGE,
         )
     listeners = dict(_listener(text) for text in advertised or ())
     settings = connect(*(["membership.take_over=true"] if take_over else [])).settings

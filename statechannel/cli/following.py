@@ -23,12 +23,15 @@ class FollowedPartition:
         replica: What was read, and how far it may be believed.
         tail: Its reader.
         opened: How often it was read from its beginning.
+        began_at: End of the log when it was opened first: what lies below it nobody has seen come.
     """
 
     def __init__(self, connection: Connection, tail: PartitionTail, partition: int, partitions: int) -> None:
         self.tail = tail
         self.partition = partition
         self.opened = 0
+        self.began_at = 0
+        self._judged = -1
         self.replica = Replica(
             partition,
             partitions,
@@ -48,24 +51,34 @@ class FollowedPartition:
         return [] if self._batches is None else next(self._batches)
 
     def read(self, records: list[RecordRead]) -> Iterator[tuple[RecordRead, Judgement]]:
-        """Take a batch in; what was judged strictly."""
+        """Take a batch in; what was judged strictly, and was not before."""
+        replica = self.replica
         for record in records:
-            judgement = self.replica.read(time.monotonic(), record)
-            if judgement is not None:
-                yield record, judgement
-        if self.replica.phase is Phase.START_OVER:
+            was_caught_up = replica.caught_up
+            yield from self._judge(record)
+            if was_caught_up and replica.caught_up and replica.marks.newest == record.offset and replica.marks.mark:
+                # Whoever reads the log without being a member of the channel has no mark of its own to expect.
+                replica.start_over(f"process {replica.marks.mark.writer} took what it read for the truth (cold start)")
+        if replica.phase is Phase.START_OVER:
             self._batches = None
 
+    def _judge(self, record: RecordRead) -> Iterator[tuple[RecordRead, Judgement]]:
+        judgement = self.replica.read(time.monotonic(), record)
+        if judgement is not None and record.offset > self._judged:
+            self._judged = record.offset
+            yield record, judgement
+
     def open(self) -> Iterator[tuple[RecordRead, Judgement]]:
-        """Read the partition from its beginning to its end as of now; what was judged strictly."""
-        self.opened += 1
+        """Read the partition from its beginning to its end as of now; what was judged strictly, and was not before."""
         span = self.tail.span()
+        if not self.opened:
+            self.began_at = span.end
+        self.opened += 1
         replica = self.replica
+        replica.learn_clock((time.time() - time.monotonic()) * 1_000)
         replica.opened(time.monotonic(), span.low, span.end)
         for record in self.tail.records(span):
-            judgement = replica.read(time.monotonic(), record)
-            if judgement is not None:
-                yield record, judgement
+            yield from self._judge(record)
             if replica.phase is Phase.START_OVER:
                 return
         replica.reached(time.monotonic(), span.end)

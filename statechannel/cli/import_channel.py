@@ -14,6 +14,7 @@ from statechannel.audit.import_plan import DEFAULT_HEADROOM, ImportPlan, Planned
 from statechannel.audit.import_run import Importer, Stage
 from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.exit_codes import ExitCode
+from statechannel.cli.export_remark import remark_unchained
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json, print_table, progress, say
@@ -47,6 +48,7 @@ def import_(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Bring an exported channel into an empty one: same rings, bundles forced to their owners, higher generations."""
+    remark_unchained(file)
     export, views = _read(file, compaction_lag_ms)
     _refuse_doubtful(file, views, accepted=accept_tentative)
     plan = plan_import((part.view for part in views.parts), only=namespaces or (), headroom=headroom)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 
+from statechannel.printable import printable_lines
 from statechannel.settings import Settings
 from statechannel.settings.groups_cluster import LogFormat
+
+
+def _harmless(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Control characters in messages of errors and of libraries, which no logger of ours has seen."""
+    for name, value in line.items():
+        line[name] = printable_lines(value)
+    return line
 
 
 def set_up_logs(settings: Settings) -> None:
@@ -20,6 +29,7 @@ def set_up_logs(settings: Settings) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _harmless,
     ]
     renderer: Any = (
         structlog.processors.JSONRenderer(default=str)

@@ -30,7 +30,7 @@ _REMARKS_EVERY_S = 15.0
 
 
 class Lookout:
-    """A context manager. Nothing is read twice but what a broker, too, would join anew: a log with a gap.
+    """A context manager. Nothing is read twice but what a broker, too, would join anew: a log with a gap, or started cold.
 
     Args:
         told: What is told of all that is read.
@@ -99,12 +99,7 @@ class Lookout:
             self._registry_end = 0  # a quiet moment: its end was reached, whatever retention took away meanwhile
 
     def _take(self, part: FollowedPartition, records: list[RecordRead]) -> None:
-        if part.following:
-            judged = part.read(records)
-        else:
-            if part.opened:
-                self._told.times.forget(part.partition)
-            judged = part.open()
+        judged = part.read(records) if part.following else part.open()
         try:
             for record, judgement in judged:
                 self._told.observe(record, judgement)

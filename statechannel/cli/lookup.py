@@ -49,7 +49,7 @@ def lookup(
     require_success(answer)
     outcome = answer.outcome
     if isinstance(outcome, Owned):
-        stale = None if outcome.stale_age_s is None else f"{outcome.stale_age_s:.1f} s old (safe mode)"
+        stale = None if outcome.stale_age_s is None else f"{outcome.stale_age_s:.1f} s old"
         rows: list[tuple[str, Any]] = [
             ("bundle", outcome.bundle),
             ("broker", outcome.broker),

@@ -18,12 +18,10 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from statechannel.printable import printable
+
 _WIDTH_OF_NO_TERMINAL = 200
 _WAITING_SHOWN_AFTER_S = 1.0
-# What brokers wrote into the log must not steer the terminal of whoever looks.
-# Nor must a byte of a path or a variable that is no text end it: such bytes are lone surrogates.
-_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)], "\ufffd")
-
 
 _printed = False
 """Whether this run of the command has printed a document."""
@@ -157,7 +155,7 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return str(value).translate(_CONTROLS)
+    return printable(str(value))
 
 
 def say(text: str) -> None:

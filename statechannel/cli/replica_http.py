@@ -15,6 +15,7 @@ import orjson
 from statechannel.audit.replica_word import ReplicaDump, ReplicaWord, ReplicaWordError, parse_dump, parse_word
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.no_redirect import NoRedirect
 
 WORD_MAX_BYTES = 4 << 20
 DUMP_MAX_BYTES = 1 << 30
@@ -43,7 +44,7 @@ class ReplicaEndpoint:
             raise CommandError(f"{url!r} is no address of a replica", hint="Say http://HOST:PORT.", code=ExitCode.USAGE)
         self._timeout_s = timeout_s
         # A proxy of the environment would be asked for the loopback, and answer.
-        self._opener: OpenerDirector = build_opener(ProxyHandler({}))
+        self._opener: OpenerDirector = build_opener(ProxyHandler({}), NoRedirect())
 
     def word(self) -> ReplicaWord:
         """Digests, with the offsets that they are of.

@@ -25,6 +25,9 @@ from statechannel.core.view import Judgement
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+OVERRULED_TOLD = 20
+"""Keys that a cold start has overruled, told one by one; of more only the number."""
+
 
 @app.command()
 @reaching
@@ -84,8 +87,9 @@ def _text(line: HistoryLine) -> str:
 def _next(part: FollowedPartition) -> Iterator[tuple[RecordRead, Judgement]]:
     """What the next batch of a partition brings; may be nothing. What lay in the log before is not shown."""
     if not part.following:
-        for _ in part.open():
-            pass
+        for record, judgement in part.open():
+            if record.offset >= part.began_at:
+                yield record, judgement
         if part.replica.phase is not Phase.START_OVER:
             _tell(part)
         return
@@ -105,6 +109,11 @@ def _tell(part: FollowedPartition) -> None:
         )
     part.refuse_broken()
     say(f"partition {part.partition}: {replica.phase.value}" + (f" ({replica.why})" if replica.why else ""))
+    for key, held, asserted in replica.overruled[:OVERRULED_TOLD]:
+        say(f"{key} was overruled by a cold start: {held or 'it did not exist'}; now {asserted or 'it does not exist'}")
+    if len(replica.overruled) > OVERRULED_TOLD:
+        say(f"{len(replica.overruled) - OVERRULED_TOLD} more keys were overruled by a cold start")
+    replica.overruled = []
 
 
 def _tell_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> None:

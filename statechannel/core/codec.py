@@ -76,6 +76,14 @@ def is_broker_id(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and _BROKER(text) is not None
 
 
+def is_new_broker_id(text: object) -> TypeGuard[str]:
+    """Whether a broker may be started with this id.
+
+    The log may hold ids that begin with `-`, and they are judged. None is added: as an argument of a command it is an option.
+    """
+    return is_broker_id(text) and not text.startswith("-")
+
+
 def load_object(value: bytes, newest: int = NEWEST_FORMAT) -> dict[str, Any] | NewerFormat | Undecodable:
     """Parse a value as far as every record goes: one JSON object of a known format.
 
@@ -98,6 +106,14 @@ def load_object(value: bytes, newest: int = NEWEST_FORMAT) -> dict[str, Any] | N
     if (BRACE in tail or SQUARE in tail) and _is_deep(value):
         return Undecodable(f"nested more than {MAX_DEPTH} deep")
     return loaded
+
+
+def newer_format(key: bytes | None, value: bytes | None, newest: int = NEWEST_FORMAT) -> int:
+    """The format that stops a reader at this record; 0 for all that it understands."""
+    if value is None or (key is not None and key[:1] == b"!") or _NEWER(value) is None:
+        return 0
+    loaded = load_object(value, newest)
+    return loaded.format if isinstance(loaded, NewerFormat) else 0
 
 
 def _is_deep(value: bytes) -> bool:

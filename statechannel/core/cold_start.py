@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-import orjson
+from typing import TYPE_CHECKING
 
 from statechannel.core import codec
 from statechannel.core.bounded import remember
-from statechannel.core.bundle import parse_key
-from statechannel.core.keys import KeyState
+from statechannel.core.marks import decode_mark
 from statechannel.core.proposals import Result, Status
 from statechannel.core.replica import Phase
 
@@ -41,18 +38,6 @@ class Run:
     marked: bool = False
 
 
-class Mark(NamedTuple):
-    """What a `!cold-start` record says.
-
-    Attributes:
-        writer: Incarnation of the process that took its view for the truth.
-        through: Offset through which it had read the partition then.
-    """
-
-    writer: str
-    through: int
-
-
 class ColdStart:
     """Decides whether a cold start is due, and carries it out key by key.
 
@@ -67,10 +52,10 @@ class ColdStart:
         self._engine = engine
         self.running: dict[int, Run] = {}
         self._waiting_since_s: float | None = None
+        # When each partition that is not judged ceased to be: one that was left just now is waited for anew.
+        self._left_s: dict[int, float] = {}
         # Log time of others' marks, by partition and writer, until we know whether those are members.
         self._doubtful: dict[int, dict[str, int]] = {}
-        # Offset of the newest word of somebody who knows the history of a partition: a heartbeat, or a mark that counts.
-        self._word: dict[int, int] = {}
         self.standing = False
 
     def heartbeat_read(self, partition: int, writer: str) -> None:
@@ -82,7 +67,7 @@ class ColdStart:
             self._waiting_since_s = None
             self.standing = False
 
-    def read(self, event: RecordRead) -> None:
+    def read(self, event: RecordRead, *, live: bool) -> None:
         """Somebody took what it read for the truth: who judged on has another history, and joins that one.
 
         A mark is void where anybody gave its word between the offset that the mark's writer had read and the mark: the log
@@ -91,15 +76,20 @@ class ColdStart:
 
         A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member. This
         process may have read the channel further than the registry: until that is settled it does not act here.
+
+        Args:
+            live: The partition had caught up before it came: who judges from the first record on has taken it over.
         """
         engine, partition = self._engine, event.partition
-        mark = decode_mark(event.value)
+        mark, replica = decode_mark(event.value), engine.replicas[partition]
         if mark is None:
             return
-        void = self._word.get(partition, -1) > mark.through
-        if not void:
-            self.note(partition, event.offset)
-        if not engine.replicas[partition].caught_up:
+        void = replica.marks.newest != event.offset
+        for difference in replica.overruled:
+            key, held, asserted = difference
+            engine.emit("cold-start.overruled", partition=partition, bundle=key, held=held, asserted=asserted)
+        replica.overruled = []
+        if not (live and replica.caught_up):
             return
         if mark.writer == engine.identity.incarnation:
             run = self.running.get(partition)
@@ -111,10 +101,7 @@ class ColdStart:
             marks = self._doubtful.setdefault(partition, {})
             remember(marks, mark.writer, event.timestamp_ms, engine.config.remembered_max)
             self._judge_marks()
-
-    def note(self, partition: int, offset: int) -> None:
-        """Somebody who knows the history gave its word there, now or long ago."""
-        self._word[partition] = max(offset, self._word.get(partition, -1))
+            engine.streams.check()
 
     def settled(self, partition: int) -> bool:
         """Whether the history of a partition is beyond doubt: no cold start under way, no mark of unknown origin."""
@@ -161,6 +148,11 @@ class ColdStart:
             self._waiting_since_s = engine.now.mono_s
         return engine.now.mono_s - self._waiting_since_s >= engine.config.cold_start_after_s
 
+    def _is_awaited(self, partition: int) -> bool:
+        """Whether a partition was left so lately that a heartbeat may still come, however long another one has waited."""
+        left_s = self._left_s.get(partition)
+        return left_s is not None and self._engine.now.mono_s - left_s < self._engine.config.cold_start_after_s
+
     def tick(self) -> None:
         """Stand for leader when due; as leader, assume and assert."""
         engine = self._engine
@@ -174,21 +166,22 @@ class ColdStart:
         if not self.standing or not engine.presence.leading:
             return
         for replica in engine.replicas:
-            if replica.phase is not Phase.WAITING:
+            if replica.phase is not Phase.WAITING or self._is_awaited(replica.partition):
                 continue
             through = replica.applied
             names = replica.assume()[::-1]
             # What is on its way from an earlier view must not take the places that the asserts need.
-            engine.proposals.view_replaced(replica.partition)
-            if not replica.caught_up:  # a newer format was among what was kept aside
-                engine.phase_changed(replica, Phase.WAITING)
-                continue
+            engine.proposals.view_replaced(replica.partition, assumed=True)
             run = self.running[replica.partition] = Run(through, names)
             engine.emit("cold-start.began", partition=replica.partition, through=through)
             self._continue(replica.partition, run)
 
     def abandon(self, partition: int) -> None:
-        """The reader left its view: nothing counts that was assumed or doubted of it."""
+        """The reader left its view, or came to another one: nothing counts that was assumed or doubted of it."""
+        if self._engine.replicas[partition].caught_up:
+            self._left_s.pop(partition, None)
+        else:
+            self._left_s.setdefault(partition, self._engine.now.mono_s)
         self._doubtful.pop(partition, None)
         if self.running.pop(partition, None) is not None:
             self._waiting_since_s = None
@@ -200,7 +193,8 @@ class ColdStart:
         while run.todo and len(run.on_their_way) < engine.config.cold_start_window and engine.may_write:
             name = run.todo.pop()
             run.on_their_way.add(name)
-            if engine.proposals.restate(self._state_of(partition, name), _asserted(run, name)) is None:
+            key = engine.replicas[partition].view.keys[name.encode()]
+            if engine.proposals.restate(key, _asserted(run, name)) is None:
                 run.on_their_way.discard(name)
                 run.todo.append(name)
                 break
@@ -226,21 +220,13 @@ class ColdStart:
         """The mark is in the log: from here on this view is the one history, and is acted on."""
         engine = self._engine
         run = self.running.pop(partition)
+        self._left_s.pop(partition, None)
         engine.emit("cold-start.ended", partition=partition, through=run.through)
         if self.settled(partition):
             engine.joined(engine.replicas[partition])
         if not self.running:
             self.standing = False
             engine.caught_up_changed()
-
-    def _state_of(self, partition: int, name: str) -> KeyState:
-        held = self._engine.replicas[partition].view.keys.get(name.encode())
-        if held is not None:
-            return held
-        parts = parse_key(name.encode())
-        if parts is None:
-            raise ValueError(f"a joiner held {name}, which is no key")
-        return KeyState(parts.namespace, parts.lower, parts.upper)
 
 
 def _asserted(run: Run, name: str) -> Callable[[Result], None]:
@@ -254,16 +240,3 @@ def _asserted(run: Run, name: str) -> Callable[[Result], None]:
 
 def _not_marked(run: Run) -> None:
     run.marked = False  # perhaps it is in the log all the same: a second mark says nothing new
-
-
-def decode_mark(value: bytes | None) -> Mark | None:
-    """What a `!cold-start` record says; None for whatever is not one."""
-    try:
-        loaded = orjson.loads(value or b"")
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(loaded, dict) or type(loaded.get("through")) is not int:
-        return None
-    writer = loaded.get("by")
-    incarnation = writer.get("incarnation") if isinstance(writer, dict) else None
-    return Mark(incarnation, loaded["through"]) if codec.is_broker_id(incarnation) else None

@@ -111,7 +111,7 @@ class Owned:
 
     Attributes:
         urls: Listeners of the owner as it registered them.
-        stale_age_s: None for an answer from a current view; else how old the view is (safe mode).
+        stale_age_s: None for an answer from a current view; else how old it is: the log is out of reach, or far ahead.
     """
 
     bundle: str

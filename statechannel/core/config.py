@@ -76,6 +76,8 @@ class EngineConfig:
     operations_max: int = 10_000
     replay_tail_records: int = 10_000
     remembered_max: int = 10_000
+    members_max: int = 2_000
+    members_max_bytes: int = 64 * 2**20
     lease_s: float | None = None
     newest_format: int = NEWEST_FORMAT
     bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

@@ -11,6 +11,7 @@ from statechannel.core import codec
 from statechannel.core.bundle import partition_of
 from statechannel.core.proposals import Result, Status
 from statechannel.core.record import Kind
+from statechannel.core.seat import BACKUP_AFTER_INTERVALS
 from statechannel.core.states import State
 
 if TYPE_CHECKING:
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
     from statechannel.core.ledger import Ledger
     from statechannel.core.replica import Replica
 
-# A member that does not lead steps in for the heartbeats after so many silent intervals, one more for each rank.
-BACKUP_AFTER_INTERVALS = 3
 DEBT_SHARE_OF_LAG = 0.1
+CLEAN_WITHIN_S = 5.0
 JOINER_HEARTBEAT_GAP_S = 0.25
 PAYER_GAP_S = 0.5
 URGENT_GAP_S = 0.05
@@ -50,6 +50,9 @@ class Duties:
         self._outrun: dict[KeyState, int] = {}
         self._heartbeat_at_s = [0.0] * engine.config.partitions
         self._heartbeat_read_s = [0.0] * engine.config.partitions
+        self._clean_at_s = [0.0] * engine.config.partitions
+        self._clean_sent_s = [0.0] * engine.config.partitions
+        self._just_read: dict[KeyState, Replica] = {}
         self._next_purge_s = 0.0
         self._quiet_since_ms: dict[KeyState, _Quiet] = {}
         self._purging: dict[int, Iterator[KeyState]] = {}
@@ -57,9 +60,50 @@ class Duties:
         self._purge_room = 0
         self._does: set[tuple[str, int]] = set()
 
-    def heartbeat_read(self, partition: int) -> None:
+    def heartbeat_read(self, partition: int, *, clean: bool) -> None:
         """Somebody's heartbeat came by."""
         self._heartbeat_read_s[partition] = self._engine.now.mono_s
+        if clean:
+            self._clean_at_s[partition] = self._engine.now.mono_s
+
+    def judged(self, replica: Replica, key: KeyState) -> None:
+        """A record on this key was judged: its debt may have begun, or ended."""
+        self._just_read[key] = replica
+
+    def pay_what_was_read(self) -> None:
+        """At the end of a step: where joins wait for it, debts are not left for the next tick, nor is a clean heartbeat."""
+        if not self._just_read:
+            return
+        read, self._just_read = self._just_read, {}
+        engine = self._engine
+        if not engine.acts_as_leader or not engine.may_write:
+            return
+        now_s, joining = engine.now.mono_s, self._joining
+        urgent = [replica for replica in dict.fromkeys(read.values()) if self._is_urgent(replica, joining=joining)]
+        for key, replica in read.items():
+            debt = replica.view.ledger.open.get(key)
+            if replica not in urgent or debt is None or not engine.judges(replica.partition):
+                continue
+            if key not in self._outrun and now_s >= self._paying.get(key, 0.0):
+                self._pay_one(replica, key, "joins wait for it")
+        for replica in urgent:
+            if not replica.view.ledger.open and engine.judges(replica.partition):
+                self._beat(replica, leading=True, joining=True)
+
+    @property
+    def _joining(self) -> bool:
+        return any(not member.caught_up for member in self._engine.presence.members.alive.values())
+
+    def _is_urgent(self, replica: Replica, *, joining: bool) -> bool:
+        """Whether somebody joins, or nothing was clean for so long that whoever joins next could have to wait."""
+        engine = self._engine
+        config = engine.config
+        # Not before the second heartbeat is late, however short the lag is.
+        within_s = max(
+            min(CLEAN_WITHIN_S, config.compaction_lag_s * DEBT_SHARE_OF_LAG), 2 * config.heartbeat_interval_s
+        )
+        since_s = max(self._clean_at_s[replica.partition], engine.ready_since_s)
+        return joining or engine.now.mono_s - since_s > within_s
 
     def view_replaced(self, partition: int) -> None:
         """The keys of this partition's former view are gone."""
@@ -88,9 +132,10 @@ class Duties:
     def tick(self) -> None:
         """Pay what is due, then say how far the log is clean."""
         engine = self._engine
-        leading = engine.leading
-        joining = any(not member.caught_up for member in engine.presence.members.alive.values())
+        leading = engine.acts_as_leader
+        joins = self._joining
         for replica in engine.replicas:
+            joining = self._is_urgent(replica, joining=joins)
             if not engine.judges(replica.partition):
                 self._off_duty("debts", replica.partition)
                 self._off_duty("heartbeats", replica.partition)
@@ -129,12 +174,18 @@ class Duties:
             if age_s < patience_s + gap_s * self._outrun.get(key, 0) or now_s < self._paying.get(key, 0.0):
                 continue
             room -= 1
-            self._paying[key] = now_s + config.retry_interval_s * 4
-            if engine.proposals.restate(key, self._paid(key)) is None:
+            if not self._pay_one(replica, key, _why(engine) if leading else "nobody else pays them"):
                 break
-            self._on_duty("debts", replica.partition, "this broker leads" if leading else "nobody else pays them")
         if room == 0 and joining and engine.proposals.room > config.pending_max // 2:
             engine.wake_soon(self.tick, URGENT_GAP_S)  # joins wait for the last of them
+
+    def _pay_one(self, replica: Replica, key: KeyState, why: str) -> bool:
+        engine = self._engine
+        self._paying[key] = engine.now.mono_s + engine.config.retry_interval_s * 4
+        if engine.proposals.restate(key, self._paid(key)) is None:
+            return False
+        self._on_duty("debts", replica.partition, why)
+        return True
 
     def _lies_in(self, replica: Replica, key: KeyState) -> bool:
         return partition_of(key.namespace, self._engine.config.partitions) == replica.partition
@@ -143,7 +194,8 @@ class Duties:
         def done(result: Result) -> None:
             self._paying.pop(key, None)
             replica = self._engine.replicas[self._engine.partition_of(key.namespace)]
-            if result.status is Status.ACCEPTED and key in replica.view.ledger.open:
+            debt = replica.view.ledger.open.get(key)
+            if result.status is Status.ACCEPTED and debt is not None and debt.since_offset == result.offset:
                 # Another payer settled it first, so that ours, which had not seen that, is a debt itself. Whoever has the
                 # lower rank goes first next time; else two in step would answer each other for ever.
                 self._outrun[key] = self._outrun.get(key, 0) + 1
@@ -171,9 +223,10 @@ class Duties:
         interval_s = engine.config.heartbeat_interval_s
         clean = not replica.view.ledger.open
         if leading:
-            self._on_duty("heartbeats", partition, "this broker leads")
-            wait_s = min(JOINER_HEARTBEAT_GAP_S, interval_s) if joining and clean else interval_s
-            due = now_s - self._heartbeat_at_s[partition] >= wait_s
+            self._on_duty("heartbeats", partition, _why(engine))
+            due = now_s - self._heartbeat_at_s[partition] >= interval_s
+            if joining and clean:
+                due = due or now_s - self._clean_sent_s[partition] >= JOINER_HEARTBEAT_GAP_S
         else:
             rank = engine.presence.members.rank(engine.identity.broker)
             patience_s = interval_s * (BACKUP_AFTER_INTERVALS + rank)
@@ -183,18 +236,30 @@ class Duties:
             due = now_s - quiet_since_s >= patience_s
             if now_s - self._heartbeat_at_s[partition] > patience_s + interval_s:
                 self._off_duty("heartbeats", partition)
-        if not due or not engine.may_write:
+        if engine.candidacy.must_probe(partition) or engine.proposals.holds_back(partition):
+            # Only a record that is read back shows that this process can write again, whoever else writes heartbeats; and after
+            # a silence nothing else may be written before one is read back.
+            due = due or now_s - self._heartbeat_at_s[partition] >= interval_s
+        if not due:
             return
+        if not engine.may_write:
+            if not (engine.presence.announced and engine.proposals.holds_back(partition)):
+                return
+            # In safe mode it answers for nobody, but what it has let go of must not wait for the registry.
+            clean = False
         self._heartbeat_at_s[partition] = now_s
+        if clean:
+            self._clean_sent_s[partition] = now_s
         self._on_duty("heartbeats", partition, "nobody else writes them")
-        identity = engine.identity
+        identity, record_id = engine.identity, engine.proposals.new_id()
+        engine.candidacy.echo.written(partition, record_id, now_s)
         engine.proposals.control(
             partition,
             codec.HEARTBEAT_KEY,
             {
                 "format": engine.presence.writes_format,
                 "kind": Kind.HEARTBEAT,
-                "id": engine.proposals.new_id(),
+                "id": record_id,
                 "covers": replica.applied,
                 "by": {"broker": identity.broker, "incarnation": identity.incarnation},
                 "clean_to": replica.applied if clean else -1,
@@ -255,3 +320,7 @@ class Duties:
                 purged += 1
         if purged:
             engine.emit("purge.wrote", partition=replica.partition, keys=purged)
+
+
+def _why(engine: Engine) -> str:
+    return "this broker leads" if engine.leading else "no leader is heard"

@@ -86,6 +86,14 @@ class Emit:
 
 
 @dataclass(frozen=True, slots=True)
+class InterruptStream:
+    """Accepted records of a partition are not told one by one any more: whoever follows them has to begin anew."""
+
+    partition: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopEngine:
     """This process cannot go on; `reason` is a stable word, `detail` a sentence with what to do next."""
 
@@ -93,4 +101,4 @@ class StopEngine:
     detail: str
 
 
-Effect = Append | RestartReading | StandForLeader | CallHook | Complete | Emit | StopEngine
+Effect = Append | RestartReading | StandForLeader | CallHook | Complete | Emit | InterruptStream | StopEngine

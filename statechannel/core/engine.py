@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from statechannel.core import codec
 from statechannel.core.bundle import parse_key, partition_of
+from statechannel.core.candidacy import Candidacy
 from statechannel.core.closing import ClosingMarks
 from statechannel.core.cold_start import ColdStart
 from statechannel.core.commands import (
@@ -30,6 +31,7 @@ from statechannel.core.commands import (
     Unload,
 )
 from statechannel.core.config import EngineConfig, Identity
+from statechannel.core.controls import Controls
 from statechannel.core.duties import Duties
 from statechannel.core.effects import Complete, Effect, Emit, RestartReading, StandForLeader, StopEngine
 from statechannel.core.inputs import (
@@ -56,12 +58,14 @@ from statechannel.core.operations import Operations
 from statechannel.core.placement import FewestBundles, Placement
 from statechannel.core.presence import Mode, Presence
 from statechannel.core.proposals import Proposals
+from statechannel.core.provenance import Provenance
 from statechannel.core.reactions import Reactions
 from statechannel.core.record import Kind
 from statechannel.core.repair import Repair
 from statechannel.core.replica import Phase, Replica, replicas_of
 from statechannel.core.shutdown import Departure
 from statechannel.core.status import refusal_of, status_of
+from statechannel.core.streams import Streams
 from statechannel.core.telling import tell_verdict
 from statechannel.core.verdict import Verdict
 
@@ -95,15 +99,16 @@ class Engine:
         self.wake_at_s = self._tick_at_s = 0.0
         self.stopped: StopEngine | None = None
         self.counts: Counter[Verdict] = Counter()
-        self.ready_since_s = 0.0
-        self.tells_all = False
+        self.ready_since_s, self.tells_all = 0.0, False
         self.replicas = replicas_of(config)
         self._effects: list[Effect] = []
         self._more: dict[Callable[[], None], None] = {}
-        self._tokens = 0
-        self._standing = self._was_caught_up = False
-        self.closing_marks = ClosingMarks(self)
+        self._tokens, self._was_caught_up = 0, False
+        self.closing_marks, self.streams = ClosingMarks(self), Streams(self)
+        self.controls = Controls(self)
         self.presence = Presence(self)
+        self.candidacy = Candidacy(self, config)
+        self.provenance = Provenance(self)
         self.proposals = Proposals(self)
         self.reactions = Reactions(self)
         self.lookups = Lookups(self)
@@ -118,13 +123,13 @@ class Engine:
 
     def step(self, now: Now, event: Input) -> list[Effect]:
         """Take one input in; what has to be done, in order."""
-        self.now = now
-        self._effects = []
+        self.now, self._effects = now, []
         if self.stopped is None and now.mono_s >= self.wake_at_s:
             # Time comes first: a process that was paused must notice before it acts on anything else.
             self._tick()
         if self.stopped is None:
             self._take(event)
+            self.duties.pay_what_was_read()
         effects, self._effects = self._effects, []
         return effects
 
@@ -167,6 +172,7 @@ class Engine:
         self.proposals.tick()
         if self.stopped is not None:
             return
+        self.candidacy.tick()
         self.lease.tick()
         self.cold_start.tick()
         self.reactions.tick()
@@ -175,7 +181,7 @@ class Engine:
         self.duties.tick()
         self.repair.tick()
         self.departure.tick()
-        self._check_standing()
+        self.candidacy.check()
 
     # --- what the parts use -----------------------------------------------------------------------------------------
 
@@ -206,7 +212,7 @@ class Engine:
         if self.stopped is None:
             self.reactions.release_all()
             self.stopped = StopEngine(reason, detail)
-            if self._standing:
+            if self.candidacy.stands:
                 self.perform(StandForLeader(stand=False))
             self.perform(self.stopped)
 
@@ -244,6 +250,16 @@ class Engine:
         return self.presence.leading and self.caught_up
 
     @property
+    def deputizing(self) -> bool:
+        """Whether this process acts for a leader that is not heard."""
+        return self.candidacy.deputizing
+
+    @property
+    def acts_as_leader(self) -> bool:
+        """Whether the duties of a leader are this process's: it leads, or acts as deputy."""
+        return self.leading or self.deputizing
+
+    @property
     def draining(self) -> bool:
         """Whether this process is on its way out."""
         return self.departure.begun
@@ -251,7 +267,7 @@ class Engine:
     @property
     def accepting(self) -> bool:
         """Whether this process takes bundles."""
-        return self.caught_up and self.mode is Mode.NORMAL and not self.draining
+        return self.caught_up and self.mode is Mode.NORMAL and not self.draining and self.candidacy.seat.writes
 
     @property
     def registered(self) -> bool:
@@ -312,11 +328,12 @@ class Engine:
         self.lookups.recheck_all()
 
     def leadership_changed(self) -> None:
-        """This process began or ceased to lead."""
+        """This process began or ceased to act as leader."""
         self.repair.wanted()
 
     def caught_up_changed(self) -> None:
         """A partition was joined or lost."""
+        self.streams.check()
         if self.caught_up and not self._was_caught_up:
             self.ready_since_s = self.now.mono_s
             self.emit("replica.caught-up", why="; ".join(replica.why for replica in self.replicas))
@@ -324,15 +341,7 @@ class Engine:
         self.presence.announce_change()
         self.repair.wanted()
         self.lookups.recheck_all()
-        self._check_standing()
-
-    def _check_standing(self) -> None:
-        """Only caught-up members stand for leader (but for a cold start); who drains does not."""
-        fit = (self.caught_up or self.cold_start.standing or bool(self.cold_start.running)) and not self.draining
-        stand = fit and self.presence.announced and self.mode is not Mode.STARTING
-        if stand != self._standing:
-            self._standing = stand
-            self.perform(StandForLeader(stand=stand))
+        self.candidacy.check()
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
@@ -351,6 +360,7 @@ class Engine:
             replica = self.replicas[event.partition]
             before = replica.phase
             replica.reached(self.now.mono_s, event.position)
+            replica.complete_as_of(event.as_of_s)
             self.phase_changed(replica, before)
 
     def _partition_broken(self, event: PartitionBroken) -> None:
@@ -365,8 +375,7 @@ class Engine:
             replica.read_at_s = self.now.mono_s
             taken = replica.read_many(self.now.mono_s, records)
             for record in records[:taken]:
-                if record.key is not None and record.key[:1] == b"!":
-                    self._control_read(record)
+                self.controls.look_at(record)
         with self.lookups.held_back():  # nobody is answered from the middle of what was read
             for record in records[taken:]:
                 if self.stopped is None:
@@ -379,8 +388,7 @@ class Engine:
             return
         replica = self.replicas[event.partition]
         replica.read_at_s = self.now.mono_s
-        if event.key is not None and event.key[:1] == b"!":
-            self._control_read(event)
+        self.controls.look_at(event)
         before = replica.phase
         judgement = replica.read(self.now.mono_s, event)
         if judgement is not None:
@@ -392,29 +400,22 @@ class Engine:
         if replica.phase is not before:
             self.phase_changed(replica, before)
         if event.key == codec.COLD_START_KEY:
-            self.cold_start.read(event)
-
-    def _control_read(self, event: RecordRead) -> None:
-        if event.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(event.value, self.config.newest_format)
-            if heartbeat is not None:
-                self.cold_start.note(event.partition, event.offset)
-                if event.offset >= self.replicas[event.partition].end_offset:
-                    self.duties.heartbeat_read(event.partition)
-                    self.cold_start.heartbeat_read(event.partition, heartbeat.incarnation)
-        elif event.key is not None and event.key.startswith(codec.CLOSING_PREFIX) and event.value is not None:
-            self.closing_marks.read(event.key, event.value, event.offset, event.timestamp_ms)
+            self.cold_start.read(event, live=before is Phase.CAUGHT_UP)
 
     def _judged(self, event: RecordRead, judgement: Judgement, replica: Replica) -> None:
         verdict, record, key = judgement.verdict, judgement.record, judgement.key
         self.counts[verdict] += 1
         if verdict is not Verdict.ACCEPTED:
             tell_verdict(self, event, judgement)
+        if key is not None:
+            self.duties.judged(replica, key)
         if record is None or key is None:
             return
         # Before it is settled which history counts, only a cold start's own asserts are looked at; `joined` does the rest.
         settled = self.judges(replica.partition)
-        own = record.incarnation == self.identity.incarnation and record.broker == self.identity.broker
+        own = self.provenance.is_own_record(event, record)
+        if own:
+            self.candidacy.echo.read_back(replica.partition, record.id)
         if own and (settled or record.kind is Kind.ASSERT):
             self.proposals.read_back(event, judgement)
         if verdict is not Verdict.ACCEPTED:
@@ -441,6 +442,7 @@ class Engine:
 
     def joined(self, replica: Replica) -> None:
         """A partition is judged from here on: act on everything in it that names this broker."""
+        self.candidacy.echo.restarted(replica.partition)
         self.operations.seed(replica.view)
         self.duties.view_replaced(replica.partition)
         self.proposals.view_replaced(replica.partition)

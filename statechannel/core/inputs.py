@@ -25,7 +25,7 @@ class Now:
     """The two clocks at one moment.
 
     Attributes:
-        mono_s: Monotonic seconds; every deadline and age is measured with it.
+        mono_s: Monotonic seconds that pass also while the machine sleeps; every deadline and age is measured with it.
         wall_ms: Milliseconds since 1970; only ever shown to people and used in ids.
     """
 
@@ -75,11 +75,17 @@ class RecordsRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PositionReached:
-    """Everything below `position` has been delivered, whether or not records are left there."""
+    """Everything below `position` has been delivered, whether or not records are left there.
+
+    Attributes:
+        as_of_s: By the engine's clock: the newest moment at which the log is known not to have ended beyond `position`. An
+            engine that takes this in late, because much waits before it, knows by it how old its view is.
+    """
 
     topic: Topic
     partition: int
     position: int
+    as_of_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,17 @@ class AppendFailed:
     error: str
     session: int
     never_written: bool
+
+
+def delivery_report(token: int, offset: int | None, session: int) -> Appended | AppendFailed:
+    """What a client's report of a record that was written comes to.
+
+    A report may name no offset: where a retry finds its batch in the log already, and the broker has forgotten where. Then
+    only reading tells where the record lies.
+    """
+    if offset is None or offset < 0:
+        return AppendFailed(token, "reported as written, without an offset", session, never_written=False)
+    return Appended(token, offset, session)
 
 
 @dataclass(frozen=True, slots=True)

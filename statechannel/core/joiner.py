@@ -64,7 +64,7 @@ class Joiner:
                 self.stopped = record.format
                 return
             if isinstance(record, Record) and possible(record, parts):
-                self._take(offset, key, record)  # type: ignore[arg-type]
+                self.take(offset, key, record)  # type: ignore[arg-type]
         self.last[key] = offset  # type: ignore[index]
         self.applied = offset
 
@@ -87,7 +87,14 @@ class Joiner:
                 return
         self.applied = offset
 
-    def _take(self, offset: int, key: bytes, record: Record) -> None:
+    def hold(self, key: bytes, held: Held) -> None:
+        """Begin with a record that is held already."""
+        self._known(key)
+        self.held[key] = held
+
+    def take(self, offset: int, key: bytes, record: Record) -> None:
+        """Take a record of a key of this partition iff it is newer than the one held, or has seen it (R4)."""
+        self._known(key)
         held = self.held.get(key)
         if held is not None and record.covers < held.offset:
             least = held.record.version + (record.kind is Kind.PROPOSAL)

@@ -24,7 +24,8 @@ class Lease:
         lease_s = engine.config.lease_s
         if lease_s is None or not engine.presence.announced:
             return
-        if engine.presence.silence_s > lease_s:
+        # Who tells the others that its channel records are lost may be forced out as a source: it has stopped by then.
+        if engine.presence.silence_s > lease_s or not engine.candidacy.seat.writes:
             if not self._ran_out:
                 self._ran_out = True
                 engine.emit("lease.ran-out", silence_s=engine.presence.silence_s)
@@ -40,10 +41,13 @@ class Lease:
         """Whether it has not run out at this moment; `tick` comes to know that a moment later, after a pause long after.
 
         Args:
-            now_s: The monotonic clock now, which may be ahead of the engine's.
+            now_s: The engine's clock (`Now.mono_s`) now, which may be ahead of the engine's.
         """
-        lease_s = self._engine.config.lease_s
-        return lease_s is None or self._engine.presence.silence_at_s(now_s) <= lease_s
+        engine = self._engine
+        lease_s = engine.config.lease_s
+        if lease_s is None:
+            return True
+        return engine.presence.silence_at_s(now_s) <= lease_s and engine.candidacy.seat.writes
 
     def serves_at(self, name: str, now_s: float) -> int | None:
         """Generation by which this process may serve a bundle at this very moment; None if it may not."""

@@ -16,6 +16,11 @@ from statechannel.core.codec import is_broker_id
 from statechannel.core.formats import formats_of
 
 MEMBER_FORMAT = 1
+MEMBERS_MAX = 2_000
+MEMBERS_MAX_BYTES = 64 * 2**20
+SMALL_BYTES = 64 * 2**10
+"""A heartbeat of this size is kept whatever the others add up to: an honest one has a few KiB."""
+_MAKE_ROOM_EVERY_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -29,6 +34,7 @@ class Member:
         info: The heartbeat as written.
         heard_live: Heard while this reader listened, not only in what lay in the registry before.
         since: Offset of its first registry record as it read it back itself; -1 until it tells.
+        size_bytes: Of the heartbeat that is kept.
     """
 
     broker: str
@@ -39,6 +45,7 @@ class Member:
     info: Mapping[str, Any] = field(default_factory=dict)
     heard_live: bool = False
     since: int = -1
+    size_bytes: int = 0
 
     @property
     def caught_up(self) -> bool:
@@ -49,6 +56,27 @@ class Member:
     def accepting(self) -> bool:
         """It may be given bundles."""
         return self.caught_up and self.info.get("accepting") is True and self.info.get("mode") == "normal"
+
+    @property
+    def fit(self) -> bool:
+        """It could lead, as far as it knows; those of older versions do not tell."""
+        able = self.caught_up and self.info.get("mode") == "normal" and self.info.get("draining") is not True
+        return able and self.info.get("fit", True) is True
+
+    @property
+    def writable(self) -> bool:
+        """Its channel records come back to it, as it says; those of older versions do not tell."""
+        return self.info.get("writable", True) is True
+
+    @property
+    def leads(self) -> bool:
+        """It is elected and able to act on it, as it says."""
+        return self.caught_up and self.info.get("mode") == "normal" and self.info.get("leading") is True
+
+    @property
+    def deputizes(self) -> bool:
+        """It acts for a leader that is not heard, as it says."""
+        return self.caught_up and self.info.get("mode") == "normal" and self.info.get("deputy") is True
 
     @property
     def formats(self) -> frozenset[int]:
@@ -80,21 +108,47 @@ class Membership:
         lost: Brokers that are gone, with when they were last heard; kept so that repair records can say so.
         gone: Processes that said goodbye.
 
-    Each table keeps its newest `remembered_max` entries, so that nobody who writes to the registry can fill the memory.
+    Nobody who writes to the registry can fill the memory. The tables of those who are gone keep their newest
+    `remembered_max` entries. Those alive are not displaced: with `members_max` of them a newcomer is not taken in, and as
+    long as that happens nobody is called absent, since he may be one of those.
     """
 
-    def __init__(self, expiry_s: float, remembered_max: int = 10_000) -> None:
+    def __init__(
+        self,
+        expiry_s: float,
+        remembered_max: int = 10_000,
+        *,
+        members_max: int = MEMBERS_MAX,
+        members_max_bytes: int = MEMBERS_MAX_BYTES,
+    ) -> None:
         self.expiry_s = expiry_s
         self._remembered_max = remembered_max
+        self._members_max = members_max
+        self._members_max_bytes = members_max_bytes
+        self._size_bytes = 0
+        self._refused_at_s: float | None = None
+        self._made_room_ms = 0
         self._seen: dict[str, None] = {}
         self.alive: dict[str, Member] = {}
         self.lost: dict[str, Lost] = {}
         self.gone: dict[tuple[str, str], None] = {}
 
     def heard(
-        self, now_s: float, offset: int, timestamp_ms: int, info: Mapping[str, Any], *, live: bool = True
+        self,
+        now_s: float,
+        offset: int,
+        timestamp_ms: int,
+        info: Mapping[str, Any],
+        *,
+        live: bool = True,
+        size_bytes: int = 0,
+        own_id: bool = False,
     ) -> Member | None:
-        """Take a heartbeat in; the member, unless it said goodbye or another process holds its id."""
+        """Take a heartbeat in; the member, unless it said goodbye, another process holds its id, or there is no room.
+
+        Args:
+            own_id: It bears the id of the broker that reads: there is room for that one.
+        """
         broker, incarnation = info["broker"], info["incarnation"]
         remember(self._seen, incarnation, None, self._remembered_max)
         if (broker, incarnation) in self.gone:
@@ -103,21 +157,52 @@ class Membership:
         if info.get("leaving") is True:
             remember(self.gone, (broker, incarnation), None, self._remembered_max)
             if member is not None and member.incarnation == incarnation:
-                del self.alive[broker]
-                self._lose(Lost(broker, incarnation, timestamp_ms, now_s, live))
+                self._drop(member, timestamp_ms, now_s, live=live)
             return None
         if member is None or member.incarnation != incarnation:
             if member is not None and not self._replaces(member, timestamp_ms, info):
                 return None
+            if not own_id and not self._has_room(member, timestamp_ms, size_bytes):
+                self._refused_at_s = now_s
+                self.lost.pop(broker, None)  # it is heard
+                return None
+            self._size_bytes -= 0 if member is None else member.size_bytes
             member = Member(broker, incarnation, now_s, timestamp_ms, offset)
             self.alive[broker] = member
             self.lost.pop(broker, None)
         member.heard_at_s = now_s
         member.heard_at_ms = timestamp_ms
         member.heard_live |= live
-        member.info = info
         member.since = max(member.since, info["since"])
+        if own_id or self._fits(size_bytes, member.size_bytes):
+            self._size_bytes += size_bytes - member.size_bytes
+            member.info, member.size_bytes = info, size_bytes
         return member
+
+    def _has_room(self, member: Member | None, timestamp_ms: int, size_bytes: int) -> bool:
+        """Whether a process may be taken in, perhaps in the place of another one under its id."""
+        if member is None and len(self.alive) >= self._members_max:
+            self._make_room(timestamp_ms)
+            if len(self.alive) >= self._members_max:
+                return False
+        return self._fits(size_bytes, 0 if member is None else member.size_bytes)
+
+    def _fits(self, size_bytes: int, instead_of_bytes: int) -> bool:
+        total_bytes = self._size_bytes + size_bytes - instead_of_bytes
+        return size_bytes <= SMALL_BYTES or total_bytes <= self._members_max_bytes
+
+    def _make_room(self, timestamp_ms: int) -> None:
+        """A reader of what lay in the registry expires nobody: by the log's own times these were gone before."""
+        if timestamp_ms - self._made_room_ms < _MAKE_ROOM_EVERY_MS:
+            return
+        self._made_room_ms = timestamp_ms
+        limit_ms = 2 * self.expiry_s * 1000
+        for member in [one for one in self.alive.values() if timestamp_ms - one.heard_at_ms > limit_ms]:
+            self._drop(member, member.heard_at_ms, member.heard_at_s, live=member.heard_live)
+
+    def overflowed(self, now_s: float) -> bool:
+        """Whether somebody was not taken in lately, who then counts for absent and is not."""
+        return self._refused_at_s is not None and now_s - self._refused_at_s <= self.expiry_s
 
     def _replaces(self, member: Member, timestamp_ms: int, info: Mapping[str, Any]) -> bool:
         """Whether another process under a member's id takes its place; the same for every reader of the registry.
@@ -135,12 +220,31 @@ class Membership:
         """Place of a broker among the caught-up members: who steps in first where no leader does."""
         return sum(1 for other, member in self.alive.items() if member.caught_up and other < broker)
 
+    def fit_rank(self, broker: str) -> int:
+        """Place of a broker among the members that could lead: who acts first where no leader is heard."""
+        return sum(1 for other, member in self.alive.items() if other < broker and member.fit)
+
+    def others_fit(self, broker: str) -> bool:
+        """Whether anybody else could lead."""
+        return any(other != broker and member.fit for other, member in self.alive.items())
+
+    def led(self, broker: str) -> bool:
+        """Whether another member is heard that leads, or that acts as deputy and comes before this broker."""
+        return any(
+            other != broker and (member.leads or (other < broker and member.deputizes))
+            for other, member in self.alive.items()
+        )
+
     def knows(self, incarnation: str) -> bool:
         """Whether a process is, or was, heard in the registry."""
         return incarnation in self._seen
 
-    def _lose(self, lost: Lost) -> None:
+    def _drop(self, member: Member, last_heard_ms: int, now_s: float, *, live: bool) -> Lost:
+        del self.alive[member.broker]
+        self._size_bytes -= member.size_bytes
+        lost = Lost(member.broker, member.incarnation, last_heard_ms, now_s, live)
         remember(self.lost, lost.broker, lost, self._remembered_max)
+        return lost
 
     def settle_backlog(self, now_s: float, newest_ms: int) -> None:
         """The registry was read to its end: ages come from the log's own times, not from when they were read."""
@@ -159,13 +263,7 @@ class Membership:
             for member in self.alive.values()
             if now_s - member.heard_at_s > self.expiry_s and member.incarnation != keep
         ]
-        found = []
-        for member in late:
-            del self.alive[member.broker]
-            lost = Lost(member.broker, member.incarnation, member.heard_at_ms, now_s, member.heard_live)
-            self._lose(lost)
-            found.append(lost)
-        return found
+        return [self._drop(member, member.heard_at_ms, now_s, live=member.heard_live) for member in late]
 
 
 def decode_member(value: bytes | None) -> dict[str, Any] | None:

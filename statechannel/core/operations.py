@@ -69,7 +69,12 @@ class Operation:
 
 @dataclass(slots=True)
 class _Deletion:
-    """A namespace on its way out: closed, unloaded, deleted."""
+    """A namespace on its way out: closed, unloaded, deleted.
+
+    Attributes:
+        writing: Its record is on its way.
+        unsure: What became of one that was, nobody knows.
+    """
 
     token: int
     namespace: str
@@ -78,6 +83,7 @@ class _Deletion:
     deadline_s: float
     retry_at_s: float = 0.0
     writing: bool = False
+    unsure: bool = False
     answered: bool = False
 
 
@@ -93,11 +99,15 @@ class Operations:
         self._deadlines = Deadlines()
         self._deletions: dict[str, _Deletion] = {}
         self._starting: dict[int, tuple[str, float]] = {}
+        self._through: dict[int, int] = {}
 
     # --- what the log says ------------------------------------------------------------------------------------------
 
     def accepted(self, record: Record, key: KeyState, partition: int, offset: int) -> None:
         """An accepted record moves its operation on, and ends one that it interrupts."""
+        if offset <= self._through.get(partition, -1):
+            return  # a partition that is read again from its beginning
+        self._through[partition] = offset
         name = key.name
         operation_id = key.operation
         before = self._current.get(name)
@@ -358,6 +368,10 @@ class Operations:
             self._end_deletion(deletion, self._deleted(deletion, key))
             return
         if engine.now.mono_s >= deletion.deadline_s:
+            if deletion.writing or deletion.unsure:
+                detail = f"{deletion.namespace}: the record was not read back; ask for the operation again later"
+                self._end_deletion(deletion, Unknown(deletion.operation, detail))
+                return
             detail = (
                 f"{deletion.namespace}: {key.ring.owned} bundles were not unloaded in time; it opens again by itself"
             )
@@ -373,6 +387,7 @@ class Operations:
 
             def done(result: Result) -> None:
                 deletion.writing = False
+                deletion.unsure |= result.status is Status.UNKNOWN
                 if result.status is Status.ACCEPTED and not deletion.answered:
                     deletion.answered = True
                     partition = engine.partition_of(deletion.namespace)

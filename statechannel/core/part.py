@@ -19,6 +19,7 @@ from statechannel.core.view import Judgement, View
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from statechannel.core.record import Record
     from statechannel.core.replay import Row
 
     Observer = Callable[[RecordRead, Judgement], None]
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class JoinObserver(Protocol):
     """Looks on while records are taken leniently."""
 
-    def taken(self, record: RecordRead) -> None:
+    def taken(self, record: RecordRead, decoded: Record) -> None:
         """The joining reader now holds this record for its key."""
         ...
 
@@ -131,7 +132,7 @@ class PartReader:
             if observer is not None and key is not None:
                 held = joiner.held.get(key)
                 if held is not None and held.offset == offset:
-                    observer.taken(RecordRead._make(row))
+                    observer.taken(RecordRead._make(row), held.record)
 
     def _joined(self, joiner: Joiner) -> None:
         self._found.view = joiner.view()

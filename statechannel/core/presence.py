@@ -36,11 +36,18 @@ class Presence:
     Attributes:
         term: Offset of the registry record by which this process leads; -1 while it does not.
         newest_ms: Largest log time of a registry record read; `last_ms` that of the last one.
+        clock_ahead_ms: How far Kafka's clock is ahead of the monotonic one, at most: by the newest own record that was read
+            back, which the log had stamped after it was sent. None before the first.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.members = Membership(engine.config.member_expiry_s, engine.config.remembered_max)
+        self.members = Membership(
+            engine.config.member_expiry_s,
+            engine.config.remembered_max,
+            members_max=engine.config.members_max,
+            members_max_bytes=engine.config.members_max_bytes,
+        )
         self.mode = Mode.STARTING
         self.announced = False
         self.elected = False
@@ -52,6 +59,7 @@ class Presence:
         self._position = 0
         self.newest_ms = 0
         self.last_ms = 0
+        self.clock_ahead_ms: float | None = None
         self._seq = 0
         self._sent_at_s: dict[int, float] = {}
         self._claim_seq: int | None = None
@@ -100,17 +108,34 @@ class Presence:
         if own_id and info["incarnation"] != engine.identity.incarnation:
             if not self._tolerate(record, info):
                 return
+        elif own_id and self._is_forged(info):
+            engine.provenance.registry_forged(record)
         elif own_id:
             self._heard_self(record, info)
             if engine.stopped is not None:
                 return
         was_alive = info["broker"] in self.members.alive
         live = self._registry_end is not None and record.offset >= self._registry_end
-        member = self.members.heard(engine.now.mono_s, record.offset, record.timestamp_ms, info, live=live)
+        overflowed = self.members.overflowed(engine.now.mono_s)
+        member = self.members.heard(
+            engine.now.mono_s,
+            record.offset,
+            record.timestamp_ms,
+            info,
+            live=live,
+            size_bytes=len(record.value or b""),
+            own_id=own_id,
+        )
+        if not overflowed and self.members.overflowed(engine.now.mono_s):
+            engine.emit("registry.full", members=len(self.members.alive))
         self._expected.discard(info["broker"])
         if (member is not None) != was_alive or (member is not None and member.first_offset == record.offset):
             self._tell_member(record, info, here=member is not None, live=live)
             engine.members_changed()
+
+    def _is_forged(self, info: dict[str, Any]) -> bool:
+        """Whether a heartbeat that bears this process's name says what it has never said."""
+        return info["seq"] > self._seq or (info.get("leaving") is True and not self.goodbye_sent)
 
     def _tell_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
         broker, incarnation = info["broker"], info["incarnation"]
@@ -181,11 +206,20 @@ class Presence:
         sent_at_s = self._sent_at_s.pop(info["seq"], None)
         if sent_at_s is not None:
             self._heard_self_sent_s = max(self._heard_self_sent_s, sent_at_s)
+            self._clock_read(record.timestamp_ms - sent_at_s * 1000)
         if self._claim_seq is not None and info["seq"] >= self._claim_seq and info.get("leading") is True:
             self._claim_seq = None
             self.term = record.offset
             engine.emit("leader.elected", term=self.term)
             engine.leadership_changed()
+
+    def _clock_read(self, ahead_ms: float) -> None:
+        """Kafka's clock is known (again): with it a log may vouch for itself."""
+        self.clock_ahead_ms = ahead_ms
+        for replica in self._engine.replicas:
+            before = replica.phase
+            replica.learn_clock(ahead_ms)
+            self._engine.phase_changed(replica, before)
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -301,6 +335,7 @@ class Presence:
             self.mode is Mode.NORMAL
             and self.listening_since_s is not None
             and self._engine.now.mono_s - self.listening_since_s >= self._engine.config.member_expiry_s
+            and not self.members.overflowed(self._engine.now.mono_s)
         )
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -345,12 +380,16 @@ class Presence:
             # Only until we are known: a late record of a process that took over once must not do it again.
             "since": self._own_first_offset,
             "take_over": engine.config.take_over and not self._own_first_read,
-            "accepting": not engine.draining,
+            "accepting": not engine.draining and engine.candidacy.seat.writes,
             "draining": engine.draining,
             "leading": self.elected,
+            "fit": engine.candidacy.seat.fit,
+            "deputy": engine.deputizing,
+            "writable": engine.candidacy.seat.writes,
             "term": self.term,
             "leaving": leaving,
             "repair_paused": engine.repair.paused_why,
+            "forged": engine.provenance.fields(),
             "applied": {str(replica.partition): replica.applied for replica in engine.replicas},
             "expiry_s": engine.config.member_expiry_s,
         }

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from ulid import ULID
 
 from statechannel.core import codec
 from statechannel.core.bounded import remember
@@ -78,6 +76,17 @@ class _Other(NamedTuple):
     failed: Callable[[], None] | None = None
 
 
+class _Held(NamedTuple):
+    """A record that may have to wait for a heartbeat.
+
+    Attributes:
+        record_id: None for those that are not judged.
+    """
+
+    append: Append
+    record_id: str | None = None
+
+
 class Proposals:
     """All records of this process on the channel topic whose end is open."""
 
@@ -88,7 +97,7 @@ class Proposals:
         self._failed: dict[int, Pending] = {}
         self._delivered: dict[tuple[int, int], tuple[int, int]] = {}
         self._others: dict[int, _Other] = {}
-        self._ids = 0
+        self._held: list[list[_Held]] = [[] for _ in range(engine.config.partitions)]
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -100,9 +109,7 @@ class Proposals:
 
     def new_id(self) -> str:
         """A ULID: wall time, this process's own random part, and a counter."""
-        self._ids += 1
-        random_part = (int.from_bytes(self._engine.identity.entropy[:10], "big") + self._ids) & (2**80 - 1)
-        return str(ULID.from_int(((self._engine.now.wall_ms & (2**48 - 1)) << 80) | random_part))
+        return self._engine.provenance.ids.new_id(self._engine.now.wall_ms)
 
     def propose(
         self,
@@ -149,6 +156,10 @@ class Proposals:
         }
         if not key.is_namespace:
             fields |= {"from": key.from_, "to": key.to}
+        if key.operation is not None:
+            fields["operation"] = key.operation
+        if key.flow is not None:
+            fields["flow"] = key.flow
         if key.bounds is not None:
             fields["children"] = key.children
         if key.server is not None:
@@ -187,8 +198,48 @@ class Proposals:
         )
         self._pending[token] = pending
         self._by_id[record_id] = pending
-        engine.perform(Append(token, Topic.CHANNEL, partition, key.key, value))
+        engine.provenance.wrote(record_id, key.key, value)
+        self._send(_Held(Append(token, Topic.CHANNEL, partition, key.key, value), record_id))
         return record_id
+
+    def _send(self, held: _Held) -> None:
+        """Hand a record to the log; after a silence of all heartbeats not before one of this process was read back."""
+        engine, partition = self._engine, held.append.partition
+        if self._held[partition] or engine.controls.is_silent(partition):
+            # Records that are judged are fewer than that; of the others some are lost.
+            if len(self._held[partition]) < 2 * engine.config.pending_max:
+                self._held[partition].append(held)
+            engine.wake_soon(engine.duties.tick)
+            return
+        if held.record_id is not None:
+            engine.candidacy.echo.written(partition, held.record_id, engine.now.mono_s)
+        engine.perform(held.append)
+
+    def holds_back(self, partition: int) -> bool:
+        """Whether records wait for a heartbeat."""
+        return bool(self._held[partition])
+
+    def release(self, partition: int) -> None:
+        """Somebody who knows the history spoke: what was held back goes out, in order.
+
+        Not while a cold start puts the history in doubt: it may be the heartbeat of whoever has started cold.
+        """
+        if self._held[partition] and self._engine.judges(partition):
+            held, self._held[partition] = self._held[partition], []
+            for one in held:
+                if one.record_id is None or one.append.token in self._pending:
+                    self._send(self._numbered(one))
+
+    def _numbered(self, held: _Held) -> _Held:
+        """A record that waited, with a new token: tokens tell in which order records were handed to the log."""
+        before, token = held.append.token, self._engine.new_token()
+        pending, other = self._pending.pop(before, None), self._others.pop(before, None)
+        if pending is not None:
+            pending.token = token
+            self._pending[token] = pending
+        if other is not None:
+            remember(self._others, token, other, self._engine.config.pending_max)
+        return held._replace(append=replace(held.append, token=token))
 
     def control(
         self, partition: int, key: bytes, fields: dict[str, Any], *, failed: Callable[[], None] | None = None
@@ -207,7 +258,11 @@ class Proposals:
     def _unjudged(self, other: _Other, key: bytes, value: bytes | None) -> None:
         token = self._engine.new_token()
         remember(self._others, token, other, self._engine.config.pending_max)
-        self._engine.perform(Append(token, Topic.CHANNEL, other.partition, key, value))
+        append = Append(token, Topic.CHANNEL, other.partition, key, value)
+        if key == codec.HEARTBEAT_KEY:
+            self._engine.perform(append)
+        else:
+            self._send(_Held(append))
 
     def appended(self, report: Appended) -> None:
         """A delivery report: the record is in the log, its verdict follows (or came already)."""
@@ -277,7 +332,7 @@ class Proposals:
             token, offset = self._delivered.get((pending.partition, pending.session), (-1, -1))
             if pending.unseen_through >= 0:
                 self._finish(pending, Result(Status.UNKNOWN))
-            elif token > pending.token and 0 <= offset <= replica.applied and replica.caught_up:
+            elif token > pending.token and 0 <= offset <= replica.applied and self._engine.judges(pending.partition):
                 self._finish(pending, Result(Status.NOT_WRITTEN))
             elif pending.is_proposal and self._superseded(pending):
                 self._finish(pending, Result(Status.REJECTED, Verdict.STALE_VERSION))
@@ -286,16 +341,25 @@ class Proposals:
 
     def _superseded(self, pending: Pending) -> bool:
         """Another record has its version: wherever ours lands, it can no longer be accepted."""
-        replica = self._engine.replicas[pending.partition]
-        key = replica.view.get(pending.name) if replica.caught_up else None
+        judges = self._engine.judges(pending.partition)  # else its own record may be accepted and was not looked at
+        key = self._engine.replicas[pending.partition].view.get(pending.name) if judges else None
         return key is not None and key.version >= pending.version and key.record_id != pending.record_id
 
-    def view_replaced(self, partition: int) -> None:
-        """The view was rebuilt: what was judged in between was not seen here."""
+    def view_replaced(self, partition: int, *, assumed: bool = False) -> None:
+        """The view was rebuilt: what was judged in between was not seen here.
+
+        Args:
+            assumed: It is what a cold start takes for the truth; before its mark counts, it does not tell what was accepted.
+        """
+        held, self._held[partition] = self._held[partition], []
+        never_left = {one.append.token for one in held}
         view = self._engine.replicas[partition].view
+        copied = self._engine.provenance.is_copied
         for pending in [p for p in self._pending.values() if p.partition == partition]:
             key = view.get(pending.name)
-            if key is not None and key.record_id == pending.record_id and not key.derived:
+            if pending.token in never_left:
+                self._finish(pending, Result(Status.NOT_WRITTEN))
+            elif not assumed and key is not None and _is_state_by(pending, key) and not copied(key.record_id):
                 self._finish(pending, Result(Status.ACCEPTED, Verdict.ACCEPTED, key.offset))
             elif pending.failed or 0 <= pending.offset <= view.applied:
                 self._finish(pending, Result(Status.UNKNOWN))
@@ -307,3 +371,8 @@ class Proposals:
         self._by_id.pop(pending.record_id, None)
         self._failed.pop(pending.token, None)
         pending.done(result)
+
+
+def _is_state_by(pending: Pending, key: KeyState) -> bool:
+    """Whether a key's accepted record has the id of one of ours."""
+    return key.record_id == pending.record_id and not key.derived

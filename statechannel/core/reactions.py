@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from statechannel.core.bundle import bounds_of, bundle_key, children_of, even_bounds
 from statechannel.core.effects import CallHook, Hook
+from statechannel.core.freshness import keeps_up
 from statechannel.core.proposals import Result, Status
 from statechannel.core.states import Action, Flow, State
 
@@ -161,7 +162,7 @@ class Reactions:
         me = engine.identity.broker
         if key is not None and key.state is not None:
             if key.state is State.ASSIGNED and key.to == me:
-                if key.writer == engine.writer and holding.prepared == key.version:
+                if holding.prepared == key.version and engine.provenance.is_own(key):
                     holding.generation, holding.prepared = key.version, None
                     self._call(Hook.ON_SERVE, name, key.version)
                     return
@@ -173,7 +174,7 @@ class Reactions:
             waiting = key.state in (State.ASSIGNING, State.ASSIGNED) and key.to == me
             if (waiting or source) and holding.generation is None and holding.prepared == key.version + 1:
                 return
-            if key.state is State.DELETED and key.writer == engine.writer:
+            if key.state is State.DELETED and engine.provenance.is_own(key):
                 # The split is committed: the children are served by this process in its place.
                 del self.holdings[name]
                 return
@@ -344,7 +345,8 @@ class Reactions:
 
     def _drop_children(self, task: Task, namespace: str) -> None:
         for child in self._child_names(namespace, task.children):
-            if self.holdings.get(child, Holding(generation=0)).generation is None:
+            # One with a task is a bundle by now, and prepared anew: somebody else committed the split in this broker's name.
+            if child not in self.tasks and self.holdings.get(child, Holding(generation=0)).generation is None:
                 self._let_go_of(child, None)
         task.children = ()
 
@@ -356,7 +358,7 @@ class Reactions:
             self._hook_tasks.pop(hook_id, None)
         if task.children:
             key = self._engine.key(name)
-            committed = key is not None and key.state is State.DELETED and key.writer == self._engine.writer
+            committed = key is not None and key.state is State.DELETED and self._engine.provenance.is_own(key)
             if not committed:
                 self._drop_children(task, name.rpartition("/")[0])
 
@@ -383,7 +385,8 @@ class Reactions:
                 self.holdings[name] = Holding(prepared=key.version + 1)
                 self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
                 return
-        if not self._engine.may_write:
+        # Who has let go decides nothing by saying so: where only the registry is away, nobody waits for it to come back.
+        if not self._engine.may_write and not (task.due is Due.LET_GO and keeps_up(self._engine, key.namespace)):
             task.retry_at_s = self._engine.now.mono_s + self._engine.config.retry_interval_s
             return
         self._write(name, task, key)

@@ -77,14 +77,14 @@ class Repair:
         self._next_s = 0.0
 
     def tick(self) -> None:
-        """One round, if this process leads and may."""
+        """One round, if this process leads, or acts for a leader that is not heard, and may."""
         engine = self._engine
         now_s = engine.now.mono_s
         if self.paused_why is not None:
             waiting = any(loss[1] not in engine.presence.members.alive for loss in self._losses)
             if now_s >= self._paused_until_s or not waiting:
                 self.resume()
-        acting = engine.leading and engine.may_write and self.paused_why is None
+        acting = engine.acts_as_leader and engine.may_write and self.paused_why is None
         self._tell_duty(acting=acting)
         if not acting or (now_s < self._next_s and self._scan is None):
             return
@@ -164,13 +164,16 @@ class Repair:
             return f"{key.state} names no {role}"
         if engine.is_lost(broker):
             return f"{role} {broker} is lost"
-        if key.state is State.ASSIGNING:
-            # A destination that is heard but does not answer; a source that is heard ends its part by its deadlines.
+        member = engine.presence.members.alive.get(broker)
+        mute = key.state in (State.RELEASING, State.SPLITTING) and member is not None and not member.writable
+        if key.state is State.ASSIGNING or mute:
+            # A destination that is heard but does not answer; a source that is heard ends its part by its deadlines, unless
+            # it cannot write.
             version, since_s = self._in_flight_since.get(key.name, (-1, 0.0))
             if version != key.version:
                 self._in_flight_since[key.name] = (key.version, engine.now.mono_s)
             elif engine.now.mono_s - since_s > engine.config.in_flight_limit_s:
-                return f"destination {key.to} did not answer within {engine.config.in_flight_limit_s:g} s"
+                return f"{role} {broker} did not answer within {engine.config.in_flight_limit_s:g} s"
         return None
 
     def _force(self, key: KeyState, why: str) -> None:

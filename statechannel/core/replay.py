@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from statechannel.core.inputs import Topic
+    from statechannel.core.overruling import Restated
     from statechannel.core.view import View
 
     Row = tuple[Topic, int, int, int, bytes | None, bytes | None]
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _loads = orjson.loads
 _STATES = BUNDLE_STATES_BY_NAME
 _SPLITTING = State.SPLITTING
+_STALE = Verdict.ASSERT_STALE
 _ACCEPTED, _UNSUPPORTED = Verdict.ACCEPTED, Verdict.UNSUPPORTED_FORMAT
 
 
@@ -56,17 +58,18 @@ class _Taken(NamedTuple):
     newer_format: int
 
 
-def read_many(view: View, records: Iterable[Row], position: int, end: int) -> int:
+def read_many(view: View, records: Iterable[Row], position: int, end: int, restated: Restated | None = None) -> int:
     """Take in records from `position` as `View.read` would, for as long as they have no gap and lie below `end`.
 
     Args:
         records: As `RecordRead` has them.
+        restated: Told every stale assert.
 
     Returns:
         The next position: of the first record that was not taken in. A record in a newer format is not, nor is the mark
         of a cold start.
     """
-    return _read(view, records, position, end, None).position
+    return _read(view, records, position, end, None, restated).position
 
 
 def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -> tuple[int, int] | None:
@@ -81,7 +84,14 @@ def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -
     return (taken.position, taken.newer_format) if taken.newer_format else None
 
 
-def _read(view: View, records: Iterable[Row], position: int, end: int, verdicts: Counter[Verdict] | None) -> _Taken:
+def _read(
+    view: View,
+    records: Iterable[Row],
+    position: int,
+    end: int,
+    verdicts: Counter[Verdict] | None,
+    restated: Restated | None = None,
+) -> _Taken:
     accepted = 0
     read, held, open_debts, writers = view.read, view.keys.get, view.ledger.open, view.writers
     place, note = view.place, view.note
@@ -132,12 +142,14 @@ def _read(view: View, records: Iterable[Row], position: int, end: int, verdicts:
             except (KeyError, TypeError, ValueError):
                 pass  # not a plain move: `View.read` finds the word for it
         if verdicts is None and name == COLD_START_KEY:
-            break  # what follows was judged by another view than this one
+            break  # what follows may have been judged by another view than this one
         judgement = read(offset, name, value)
         verdict = judgement.verdict
         if verdicts is not None:
             verdicts[verdict] += 1
         if verdict is _UNSUPPORTED:
             return _Taken(offset, accepted, judgement.format)
+        if restated is not None and verdict is _STALE and judgement.record is not None and judgement.key is not None:
+            restated.read(offset, judgement.key, judgement.record)
         position = offset + 1
     return _Taken(position, accepted, 0)

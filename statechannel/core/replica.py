@@ -6,7 +6,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from statechannel.core import codec
+from statechannel.core.aside import Aside
 from statechannel.core.joiner import Joiner
+from statechannel.core.marks import Marks
+from statechannel.core.overruling import Difference, Restated, overrule
 from statechannel.core.record import NEWEST_FORMAT
 from statechannel.core.replay import read_many
 from statechannel.core.verdict import Verdict
@@ -37,8 +40,9 @@ KEPT_MAX_BYTES = 256 * 2**20
 class Replica:
     """Reader of one partition.
 
-    A log without gaps from offset 0 is judged strictly from the start; at the first gap, or where somebody started cold,
-    the reader starts over leniently.
+    A log without gaps from offset 0 is judged strictly from the start, also across the marks of cold starts; at the first gap
+    the reader starts over leniently. A lenient reading ends at the offset for which somebody vouches: a heartbeat that comes
+    while the reader waits, or the newest clean one of the log itself, where nothing above it can have been cleaned.
 
     Attributes:
         view: Accepted state; only to be believed while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
@@ -46,6 +50,9 @@ class Replica:
         newer_format: The format that stopped the reader, at `stopped_at_s`.
         timestamp_ms: Log time of the newest record read.
         read_at_s: When a record of the partition came last, be it a heartbeat; or when it was opened.
+        marks: Marks of cold starts that this reading has met.
+        overruled: Keys on which the newest of them has overruled what was judged before.
+        current_at_s: The newest moment at which nothing was in the log that was not read; None before the first one.
     """
 
     def __init__(
@@ -69,17 +76,21 @@ class Replica:
         self.stopped_at_s = 0.0
         self.timestamp_ms = 0
         self.read_at_s = 0.0
+        self.current_at_s: float | None = None
         self.position = 0
         self.end_offset = 0
         self._half_lag_s = compaction_lag_s / 2
         self._kept_max = kept_records_max
         self._kept_max_bytes = kept_max_bytes
-        self._kept_bytes = 0
         self._tail = max(1, tail_records)
-        self._lenient = False
-        self._joiner: Joiner | None = None
-        self._kept: list[RecordRead] = []
+        self._has_gap = False  # met by the reading before this one, which starts over for it
+        self._aside: Aside | None = None
+        self.marks = Marks()
+        self.overruled: list[Difference] = []
+        self._restated = Restated()
         self._opened_at_s = 0.0
+        self._ended_at_s = 0.0
+        self._clock_ahead_ms: float | None = None
 
     @property
     def caught_up(self) -> bool:
@@ -95,19 +106,40 @@ class Replica:
         """The partition is read from its beginning, (again)."""
         self._opened_at_s = self.read_at_s = now_s
         self.position = 0
-        self._kept, self._kept_bytes = [], 0
         self.end_offset = end_offset
-        self._joiner = None
+        self.marks = Marks()
+        self._restated = Restated()
+        self._aside = None
         self.phase = Phase.READING
-        if self._lenient or first_offset > 0:
+        has_gap, self._has_gap = self._has_gap, False
+        if has_gap or first_offset > 0:
             self._begin_lenient()
         else:
             self.view = View(self.partition, self.partitions, self._newest)
         self._advance(now_s)
 
+    def complete_as_of(self, as_of_s: float | None) -> None:
+        """Nothing was missing at a moment; None if none is known."""
+        if as_of_s is not None and (self.current_at_s is None or as_of_s > self.current_at_s):
+            self.current_at_s = as_of_s
+
     def _begin_lenient(self) -> None:
-        self._lenient = True
-        self._joiner = Joiner(self.partition, self.partitions, self._newest)
+        self._aside = Aside(
+            Joiner(self.partition, self.partitions, self._newest),
+            self.marks,
+            half_lag_ms=self._half_lag_s * 1000,
+            kept_max=self._kept_max,
+            kept_max_bytes=self._kept_max_bytes,
+            newest_format=self._newest,
+        )
+
+    def learn_clock(self, ahead_ms: float) -> None:
+        """How far Kafka's clock is ahead of the monotonic one, at most; with it, whoever waits may find that it need not.
+
+        Without it nobody knows how old a record was when the reading ended.
+        """
+        self._clock_ahead_ms = ahead_ms
+        self._join()
 
     def read(self, now_s: float, record: RecordRead) -> Judgement | None:
         """Take in one record; a judgement only where it is judged strictly, be it in replay or caught up."""
@@ -120,32 +152,47 @@ class Replica:
             return None
         if record.offset > self.position and not self._gap(record.offset):
             return None
-        if self._joiner is None and record.key == codec.COLD_START_KEY:
-            self._start_over(
-                f"offset {record.offset} tells of a cold start: what follows was judged by the view of its writer"
-            )
+        if self._aside is not None:
+            self._read_leniently(now_s, record, self._aside)
             return None
         self.position = record.offset + 1
         self.timestamp_ms = record.timestamp_ms
-        if self.phase is Phase.WAITING:
-            self._keep(record)
+        judgement = self.view.read(record.offset, record.key, record.value)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            self.position = record.offset
+            self._stop(judgement.format, record.offset)
             return None
-        if self._joiner is not None:
-            self._joiner.read(record.offset, record.key, record.value)
-            if self._joiner.stopped:
-                self.position = record.offset
-                self._stop(self._joiner.stopped, record.offset)
-                return None
-        else:
-            judgement = self.view.read(record.offset, record.key, record.value)
-            if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
-                self.position = record.offset
-                self._stop(judgement.format, record.offset)
-                return None
-            self._advance(now_s)
-            return judgement
+        if judgement.verdict is Verdict.CONTROL:
+            self._look_at(record)
+        elif judgement.verdict is Verdict.ASSERT_STALE and judgement.key is not None and judgement.record is not None:
+            self._restated.read(record.offset, judgement.key, judgement.record)
         self._advance(now_s)
-        return None
+        return judgement
+
+    def _look_at(self, record: RecordRead) -> None:
+        """Heartbeats and marks, for whoever reads strictly: a mark that counts makes the asserts of its writer count."""
+        asserts = self._restated.control_read(record, self.marks, self._newest)
+        if asserts and self.phase is Phase.READING:
+            self.view, self.overruled = overrule(self.view, asserts)
+
+    def _read_leniently(self, now_s: float, record: RecordRead, aside: Aside) -> None:
+        newer = codec.newer_format(record.key, record.value, self._newest)
+        if newer:
+            self._stop(newer, record.offset)
+            return
+        self.position = record.offset + 1
+        self.timestamp_ms = record.timestamp_ms
+        aside.read(record)
+        if self.phase is Phase.READING:
+            aside.release(self.end_offset)
+            self._advance(now_s)
+            return
+        self._join()
+        if self.phase is Phase.WAITING and not aside.release(self.end_offset):
+            self._start_over(
+                f"more than {self._kept_max} records, or {self._kept_max_bytes} bytes, came while waiting for a clean "
+                "heartbeat"
+            )
 
     def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
         """Take in the first of these records as `read` would one by one; how many.
@@ -153,12 +200,15 @@ class Replica:
         For the bulk of a replay: it stops before the tail of the log, from which operations are told record by record,
         and so before whatever ends this reader's phase.
         """
-        if self.phase is not Phase.READING or self._joiner is not None or now_s - self._opened_at_s > self._half_lag_s:
+        if self.phase is not Phase.READING or self._aside is not None or now_s - self._opened_at_s > self._half_lag_s:
             return 0
         before = self.position
-        self.position = read_many(self.view, records, before, self.end_offset - self._tail)
+        self.position = read_many(self.view, records, before, self.end_offset - self._tail, self._restated)
         taken = self.position - before
         if taken:
+            for record in records[:taken]:
+                if record.key == codec.HEARTBEAT_KEY:
+                    self._look_at(record)
             self.timestamp_ms = records[taken - 1].timestamp_ms
         return taken
 
@@ -167,9 +217,7 @@ class Replica:
             if record.offset < self.position:
                 self._break(f"offset {record.offset} follows offset {self.position - 1}")
             else:
-                self._start_over(
-                    f"offsets {self.position} to {record.offset - 1} were cleaned before this reader came to them"
-                )
+                self._start_over_at_gap(record.offset)
             return None
         judgement = self.view.read(record.offset, record.key, record.value)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
@@ -177,6 +225,8 @@ class Replica:
             return judgement
         self.position = record.offset + 1
         self.timestamp_ms = record.timestamp_ms
+        if judgement.verdict is Verdict.CONTROL:
+            self._look_at(record)
         return judgement
 
     def reached(self, now_s: float, position: int) -> None:
@@ -184,23 +234,31 @@ class Replica:
         if position <= self.position:
             return
         if self.phase is Phase.CAUGHT_UP:
-            self._start_over(f"offsets {self.position} to {position - 1} were cleaned before this reader came to them")
+            self._start_over_at_gap(position)
         elif self.phase in (Phase.READING, Phase.WAITING) and self._gap(position):
             self.position = position
             if self.phase is Phase.READING:
                 self._advance(now_s)
 
+    def _start_over_at_gap(self, offset: int) -> None:
+        self._start_over(f"offsets {self.position} to {offset - 1} were cleaned before this reader came to them")
+        self._has_gap = True
+
     def _gap(self, offset: int) -> bool:
         """Offsets from `position` up to `offset` are missing; False if the reader has to start over for it."""
-        if self._joiner is None:
+        if self._aside is None:
             if self.position > 0:
                 self._start_over(f"offsets {self.position} to {offset - 1} are missing: the log was cleaned")
+                self._has_gap = True
                 return False
             self._begin_lenient()
         if offset > self.end_offset:
             # Written after this join began and gone already: what hid it may lie above any heartbeat's clean_to.
             self._start_over(f"offsets up to {offset - 1} were cleaned while this reader waited")
+            self._has_gap = True
             return False
+        if self._aside is not None:
+            self._aside.missing(offset - 1)
         return True
 
     def _advance(self, now_s: float) -> None:
@@ -208,81 +266,55 @@ class Replica:
             if now_s - self._opened_at_s > self._half_lag_s:
                 self._start_over("reading took longer than half of the compaction lag")
             return
-        if self._joiner is None:
+        if self._aside is None:
             self._catch_up("no gaps from offset 0: judged strictly from the start")
         elif now_s - self._opened_at_s > self._half_lag_s:
             self._start_over("reading took longer than half of the compaction lag")
         else:
             self.phase = Phase.WAITING
+            self._ended_at_s = now_s
             self.why = (
                 f"read to offset {self.end_offset - 1}; waiting for a heartbeat with clean_to >= {self.end_offset - 1}"
             )
+            self._join()
 
-    def _keep(self, record: RecordRead) -> None:
-        self._kept.append(record)
-        self._kept_bytes += len(record.value or b"")
-        if len(self._kept) > self._kept_max or self._kept_bytes > self._kept_max_bytes:
-            self._start_over(
-                f"more than {self._kept_max} records, or {self._kept_max_bytes} bytes, came while waiting for a clean "
-                "heartbeat"
-            )
+    def _join(self) -> None:
+        """Switch to judging where somebody vouches for what was read, or the log itself does."""
+        aside = self._aside
+        if self.phase is not Phase.WAITING or aside is None:
             return
-        if record.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(record.value, self._newest)
-            if heartbeat is None or not heartbeat.clean_to < record.offset:
-                return
-            if heartbeat.clean_to >= self.end_offset - 1:
-                self._switch(heartbeat.clean_to)
+        if aside.vouched_for(self.end_offset):
+            self._switch(aside, f"a heartbeat vouched for everything through offset {aside.clean_to}")
+        elif self._clock_ahead_ms is not None and aside.vouched_by_log(self._ended_at_s * 1000 + self._clock_ahead_ms):
+            why = f"the newest clean heartbeat vouches for everything through offset {aside.clean_to}"
+            self._switch(aside, f"{why}, and nothing above it can have been cleaned")
 
-    def _switch(self, clean_to: int) -> None:
-        joiner = self._joiner
-        if joiner is None or any(one.key == codec.COLD_START_KEY and one.offset > clean_to for one in self._kept):
-            # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
-            return
-        kept, self._kept = self._kept, []
-        later = []
-        for record in kept:
-            if record.offset > clean_to:
-                later.append(record)
-                continue
-            joiner.read(record.offset, record.key, record.value)
-            if joiner.stopped:
-                self._stop(joiner.stopped, record.offset)
-                return
-        self.view = joiner.view()
-        self._catch_up(f"a heartbeat vouched for everything through offset {clean_to}")
+    def _switch(self, aside: Aside, why: str) -> None:
+        later = aside.cut(aside.clean_to)
+        self.view = aside.joiner.view()
+        self._catch_up(why)
         for record in later:
-            judgement = self.view.read(record.offset, record.key, record.value)
-            if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
-                self._stop(judgement.format, record.offset)
-                return
+            self.view.read(record.offset, record.key, record.value)
 
     def assume(self) -> list[str]:
         """Cold start: take what was read for the truth; the keys that have to be asserted."""
-        joiner = self._joiner
-        if joiner is None:
+        aside = self._aside
+        if aside is None:
             return []
-        for record in self._kept:
-            joiner.read(record.offset, record.key, record.value)
-            if joiner.stopped:
-                self._stop(joiner.stopped, record.offset)
-                return []
-        self.view = joiner.view()
+        aside.cut(self.applied)
+        self.view = aside.joiner.view()
         self._catch_up("cold start: what was read is taken for the truth")
-        return [key.decode() for key in joiner.last]
+        return [key.decode() for key in aside.joiner.last]
 
     def _catch_up(self, why: str) -> None:
         self.phase = Phase.CAUGHT_UP
         self.why = why
-        self._joiner = None
-        self._kept = []
+        self._aside = None
 
     def _start_over(self, why: str) -> None:
         self.phase = Phase.START_OVER
         self.why = why
-        self._lenient = True
-        self._joiner = None
-        self._kept = []
+        self._aside = None
 
     def _stop(self, newer_format: int, offset: int) -> None:
         self.phase = Phase.STOPPED

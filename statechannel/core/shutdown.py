@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING
 from statechannel.core.chosen import Chosen, OnTheirWay
 from statechannel.core.commands import Done, Rejected
 from statechannel.core.proposals import Result
+from statechannel.core.replica import Phase
 from statechannel.core.states import Action, Flow, State
 
 if TYPE_CHECKING:
     from statechannel.core.engine import Engine
+    from statechannel.core.replica import Replica
 
 GOODBYE_WAIT_S = 3.0
+_ENDED = (Phase.STOPPED, Phase.BROKEN)
 SHUTDOWN = "shutdown"
 """Reason in the records of a hand-over by a broker that leaves."""
 
 
 class Departure:
     """The end of a process that leaves on purpose.
+
+    While a partition is joined anew nobody can say what is still this broker's own, and nothing can be handed over: that is
+    waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
 
     Attributes:
         on_their_way: Bundles whose Releasing is written and not read back, with the destination chosen.
@@ -37,7 +43,9 @@ class Departure:
         self._retry_at_s = 0.0
         self._todo: list[str] = []
         self._goodbye_at_s: float | None = None
-        self._left_behind = 0
+        self._left = 0
+        self._unsure = False
+        self._judged: set[int] = set()
 
     def begin(self, token: int, budget_s: float) -> None:
         """Start to leave; answered when all is handed over or the budget is used up."""
@@ -56,12 +64,13 @@ class Departure:
     def tick(self) -> None:
         """Hand over a window of bundles at a time; then leave."""
         engine = self._engine
+        self._judged.update(replica.partition for replica in engine.replicas if engine.judges(replica.partition))
         if not self.begun or engine.stopped is not None:
             return
         now_s = engine.now.mono_s
         if self._goodbye_at_s is not None:
             if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or engine.presence.goodbye_heard:
-                self._end()
+                self._leave()
             return
         idle = not self._todo and not self.on_their_way and not self._moving()
         if now_s < self._retry_at_s and not idle:
@@ -71,12 +80,14 @@ class Departure:
         self._retry_at_s = now_s + engine.config.retry_interval_s
         self.on_their_way.clear()
         self._todo = self._mine()
-        left = len(self._todo)
-        if left and now_s < self._deadline_s and engine.presence.announced and engine.caught_up:
-            if engine.may_write:
-                self._hand_over()
-            return
-        self._left_behind = left
+        rejoining = self._rejoining()
+        if engine.presence.announced:
+            if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
+                if engine.caught_up and engine.may_write:
+                    self._hand_over()
+                return
+            # Before that, what bears this broker's name is its predecessor's.
+            self._left, self._unsure = len(self._todo), rejoining
         self._goodbye_at_s = now_s
         engine.presence.say_goodbye()
 
@@ -94,18 +105,30 @@ class Departure:
 
     def _moving(self) -> int:
         """Bundles that are on their way out of here."""
-        me = self._engine.identity.broker
-        return sum(1 for replica in self._engine.replicas for key in replica.view.in_flight if key.from_ == me)
+        me, replicas = self._engine.identity.broker, self._engine.replicas
+        return sum(key.from_ == me for replica in replicas if replica.caught_up for key in replica.view.in_flight)
+
+    def _ended(self) -> bool:
+        """Whether a partition is read no further: nothing will be handed over any more."""
+        return any(replica.phase in _ENDED for replica in self._engine.replicas)
+
+    def _rejoining(self) -> bool:
+        """Whether it will be known again what is still this broker's own."""
+        return not self._ended() and any(not self._engine.judges(partition) for partition in self._judged)
 
     def _mine(self) -> list[str]:
-        me = self._engine.identity.broker
-        found: list[str] = []
-        for replica in self._engine.replicas:
-            if (replica.caught_up and me in replica.view.load) or any(
-                key.from_ == me for key in replica.view.in_flight
-            ):
-                found.extend(key.name for key in replica.view.live() if me in (key.owner, key.bound_for))
-        return found
+        return [name for replica in self._engine.replicas for name in self._mine_in(replica)]
+
+    def _mine_in(self, replica: Replica) -> list[str]:
+        """By the view where there is one, be it the last one known; else by what this process serves."""
+        engine = self._engine
+        me = engine.identity.broker
+        if not replica.caught_up and replica.phase not in _ENDED:
+            places = ((name, engine.partition_of(name.rpartition("/")[0])) for name in engine.reactions.serving())
+            return [name for name, partition in places if partition == replica.partition]
+        if me not in replica.view.load and all(key.from_ != me for key in replica.view.in_flight):
+            return []
+        return [key.name for key in replica.view.live() if me in (key.owner, key.bound_for)]
 
     def _hand_over(self) -> None:
         engine = self._engine
@@ -140,14 +163,21 @@ class Departure:
 
         return done
 
-    def _end(self) -> None:
+    @property
+    def left_behind(self) -> str:
+        """What was not handed over, for people; empty where nothing was left."""
+        if self._unsure:
+            return f"{self._left} bundles, and what else bears this broker's name (a partition was being joined),"
+        return f"{self._left} bundles" if self._left else ""
+
+    def _leave(self) -> None:
         engine = self._engine
         if engine.presence.announced and not engine.presence.goodbye_heard:
             detail = "the log did not answer: this broker left without a goodbye, the others notice when it expires"
             engine.complete(self._token, Rejected("log-away", detail))
             engine.stop("log-away", detail)
-        elif self._left_behind:
-            detail = f"{self._left_behind} bundles were not handed over within the budget; the leader repairs them"
+        elif self.left_behind:
+            detail = f"{self.left_behind} were not handed over within the budget; the leader repairs them"
             engine.complete(self._token, Rejected("shutdown-late", detail))
             engine.stop("shutdown-late", detail)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statechannel.core.commands import Rejected
+from statechannel.core.freshness import lag_s
 from statechannel.core.presence import Mode
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import Verdict
@@ -34,6 +35,8 @@ def status_of(engine: Engine) -> dict[str, Any]:
         "mode": str(engine.mode),
         "leading": engine.leading,
         "term": engine.presence.term,
+        "deputizing": engine.deputizing,
+        "withdrawn": engine.candidacy.seat.withdrawn,
         "draining": engine.draining,
         "caught_up": engine.caught_up,
         "serving": engine.reactions.serving_count,
@@ -41,6 +44,7 @@ def status_of(engine: Engine) -> dict[str, Any]:
         "pending": len(engine.proposals),
         "oldest_debt_s": engine.duties.oldest_debt_s(),
         "repair_paused": engine.repair.paused_why,
+        "forged": engine.provenance.fields(),
         "in_flight": [{"bundle": key.name, "state": str(key.state), "version": key.version} for key in in_flight],
         "verdicts": {str(verdict): count for verdict, count in engine.counts.items()},
         "partitions": [
@@ -49,6 +53,7 @@ def status_of(engine: Engine) -> dict[str, Any]:
                 "phase": str(replica.phase),
                 "why": replica.why,
                 "applied": replica.applied,
+                "lag_s": lag_s(engine, replica),
                 "debts": len(replica.view.ledger.open),
             }
             for replica in engine.replicas

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core import codec
+from statechannel.core.marks import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from statechannel.core.inputs import RecordRead
+    from statechannel.core.record import Record
 
 
 class Stop(NamedTuple):
@@ -65,19 +67,14 @@ def has_gaps(records: Sequence[RecordRead], end_offset: int) -> bool:
     return len(records) != end_offset or (bool(records) and records[-1].offset != end_offset - 1)
 
 
-def newer_format(key: bytes | None, value: bytes | None) -> int:
-    """The format that stops a reader at this record; 0 for all that it understands."""
-    if value is None or (key is not None and key.startswith(b"!")):
-        return 0
-    loaded = codec.load_object(value)
-    return loaded.format if isinstance(loaded, codec.NewerFormat) else 0
-
-
 def usable_clean_to(key: bytes | None, value: bytes | None, offset: int) -> int:
     """What a heartbeat at this offset vouches for; -1 for every other record."""
     if key != codec.HEARTBEAT_KEY:
         return -1
-    heartbeat = codec.decode_heartbeat(value)
+    return _usable(codec.decode_heartbeat(value), offset)
+
+
+def _usable(heartbeat: Record | None, offset: int) -> int:
     return heartbeat.clean_to if heartbeat is not None and heartbeat.clean_to < offset else -1
 
 
@@ -89,7 +86,7 @@ def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> Facts:
     """
     stop, clean_to, newest_old = None, -1, -1
     for record in records:
-        newer = newer_format(record.key, record.value)
+        newer = codec.newer_format(record.key, record.value)
         clean_to = max(clean_to, usable_clean_to(record.key, record.value, record.offset))
         if record.timestamp_ms <= oldest_kept_ms:
             newest_old = record.offset
@@ -104,7 +101,7 @@ class Knowing:
 
     A joining reader takes the newest heartbeat that vouches. For what happened the oldest one is as good, if nothing behind
     the offset for which it vouches can have been cleaned away: no record there is as old as the compaction lag, no offset is
-    missing, and nobody has started cold (decision 0054).
+    missing, and nobody has started cold (decision 0054); a void mark, and whatever else stands on that key, changes nothing.
 
     Where none of the oldest will do, it is the newest that vouches for all that is old.
     """
@@ -114,6 +111,7 @@ class Knowing:
         self._floor = -1
         self._newest_old = -1
         self._next = 0
+        self._marks = Marks()
         self._first: Known | None = None
         self._highest: Known | None = None
 
@@ -125,9 +123,16 @@ class Knowing:
         if record.timestamp_ms <= self._oldest_kept_ms:
             self._newest_old = record.offset
             self._rise(record.offset)
-        elif record.key == codec.COLD_START_KEY:
-            self._rise(record.offset)
-        clean_to = usable_clean_to(record.key, record.value, record.offset)
+        if record.key == codec.COLD_START_KEY:
+            if self._marks.read(record.offset, record.value):
+                self._rise(record.offset)
+            return
+        if record.key != codec.HEARTBEAT_KEY:
+            return
+        heartbeat = codec.decode_heartbeat(record.value)
+        if heartbeat is not None:
+            self._marks.heartbeat_read(record.offset)
+        clean_to = _usable(heartbeat, record.offset)
         if clean_to < 0:
             return
         found = Known(clean_to, record.offset, record.timestamp_ms)
@@ -153,7 +158,7 @@ def known_of(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> Known | N
     """See `Knowing`; records behind a newer format are not looked at."""
     knowing = Knowing(oldest_kept_ms)
     for record in records:
-        if newer_format(record.key, record.value):
+        if codec.newer_format(record.key, record.value):
             break
         knowing.take(record)
     return knowing.known

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.core import codec
+from statechannel.core.bounded import remember
 from statechannel.core.bundle import children_of, parse_key, partition_of
 from statechannel.core.keys import KeyState, Ring, Writer
 from statechannel.core.ledger import Ledger
@@ -38,6 +39,7 @@ class Judgement(NamedTuple):
     format: int = 0
 
 
+WRITERS_MAX = 10_000
 _OWNED = IN_FLIGHT | {State.ASSIGNED}
 _FLOWS = {flow.value: flow.value for flow in Flow}
 _ACCEPTED, _ASSIGNED, _SPLITTING = Verdict.ACCEPTED, State.ASSIGNED, State.SPLITTING
@@ -57,7 +59,8 @@ class View:
     Attributes:
         applied: Offset of the last record read; -1 before the first.
         keys: Every key of known form in its right partition that was ever read or derived and not forgotten.
-        writers: Processes whose records were accepted, by incarnation.
+        writers: Processes whose records were accepted, by incarnation, the newest of them: only so that keys share one
+            object for each. Nothing is judged by it, and whoever holds less of it makes another one.
         load: Number of bundles that each broker has or is about to have (placement counts those in flight).
     """
 
@@ -147,9 +150,7 @@ class View:
 
     def accept(self, record: Record, key: KeyState, offset: int, *, derive: bool = True) -> None:
         """Make an accepted proposal the key's state and, unless told not to, derive what follows from it."""
-        writer = self.writers.get(record.incarnation)
-        if writer is None or writer.broker != record.broker:
-            writer = self.writers[record.incarnation] = Writer(record.broker, record.incarnation)
+        writer = self.writer_of(record.broker, record.incarnation)
         if key.lower < 0 and derive:
             self._accept_namespace(record, key)
         self.place(key, record.state, record.version, record.from_, record.to)
@@ -163,6 +164,14 @@ class View:
         key.bounds = record.bounds()
         if derive and key.bounds is not None:
             self.derive(key)
+
+    def writer_of(self, broker: str, incarnation: str) -> Writer:
+        """The process of this name, as one object for all that it wrote, if it is not forgotten meanwhile."""
+        known = self.writers.get(incarnation)
+        if known is None or known.broker != broker:
+            known = Writer(broker, incarnation)
+            remember(self.writers, incarnation, known, WRITERS_MAX)
+        return known
 
     def note(self, key: KeyState, record_id: str, writer: Writer, raw: dict[str, Any], offset: int) -> None:
         """Note which record the key's new state comes from; what few records have is left empty."""

@@ -145,10 +145,7 @@ def _key(row: KeyRow, view: View) -> KeyState:
 def _writer(broker: str | None, incarnation: str | None, view: View) -> Writer | None:
     if broker is None or incarnation is None:
         return None
-    known = view.writers.get(incarnation)
-    if known is None or known.broker != broker:
-        known = view.writers[incarnation] = Writer(broker, incarnation)
-    return known
+    return view.writer_of(broker, incarnation)
 
 
 def _join_ring(key: KeyState, rings: dict[str, Ring]) -> None:

@@ -91,8 +91,10 @@ class LaunchStory(Chapters):
             f"time that all brokers agree on: in {self.quiet_s:.0f} s from now the topics of {LAUNCH} will have {FACTOR} times "
             "as much to do."
         )
-        self.launch_ms = _now_ms() + round(self.quiet_s * 1_000)
-        settings = LAUNCH_SETTINGS.format(namespace=LAUNCH, factor=FACTOR, from_s=self.launch_ms // 1_000)
+        # The setting knows whole seconds, and the mark of the plot has to be where the load begins.
+        from_s = round(_now_ms() / 1_000 + self.quiet_s)
+        self.launch_ms = from_s * 1_000
+        settings = LAUNCH_SETTINGS.format(namespace=LAUNCH, factor=FACTOR, from_s=from_s)
         self.cluster.settings.write_text(settings)
         self.start_brokers(BROKERS)
         self.sampler = Sampler(self.cluster.living)

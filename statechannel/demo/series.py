@@ -154,8 +154,9 @@ class Sampler:
     def _run(self) -> None:
         begun_s = time.monotonic()
         while not self._ended.wait(_EVERY_S - (time.monotonic() - begun_s) % _EVERY_S):
-            at_s = time.monotonic() - begun_s
-            self.series.add(at_s, {one.id: _load_of(one) for one in self._brokers()})
+            loads = {one.id: _load_of(one) for one in self._brokers()}
+            # The time of the last answer: no load of a reading is newer than that, however long the brokers took.
+            self.series.add(time.monotonic() - begun_s, loads)
 
 
 def _load_of(broker: Broker) -> float | None:

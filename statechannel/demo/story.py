@@ -168,7 +168,7 @@ class Story(Chapters):
         n.step("The cluster balances itself")
         n.say(
             "Brokers report their load, and the leader moves bundles from the busiest to the idlest. Load is made up here: a "
-            "few topics are heavy. The two brokers that were away have got little back so far."
+            "few topics are heavy, and nobody has evened things out since brokers went and came back."
         )
         begun_ms = _now_ms()
         self.command("override", "end", "shedding")

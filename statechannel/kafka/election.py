@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
@@ -13,8 +14,6 @@ from statechannel.core.inputs import LeadershipChanged
 from statechannel.kafka.errors import describe, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from confluent_kafka import TopicPartition
 
     from statechannel.core.inputs import Input
@@ -23,19 +22,33 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class Progress(NamedTuple):
+    """Of the loop that acts on the seat.
+
+    Attributes:
+        last_s: Monotonic time at which it last made progress; asked in the election's thread.
+        limit_s: A loop that halts for longer may not sit: by then the others call this process lost.
+    """
+
+    last_s: Callable[[], float]
+    limit_s: float
+
+
 class LeaderElection:
     """Stands for leader in a classic consumer group with dynamic membership.
 
     Sticky: a member that joins takes nothing from the one that sits. The seat is a convenience
     (who places bundles, who pays debts first), never a fence: proposals of an old leader lose by
     rule. All the same a leader whose own thread has not run for half a session steps down before
-    it does anything else, and then stands anew.
+    it does anything else, and then stands anew. So does one whose loop makes no progress: the
+    seat of a process that cannot act must be free for another. It stands again when the loop goes on.
 
     Args:
         topic: The one-partition election topic.
         group_id: One group a channel.
         sink: Takes `LeadershipChanged`, from the election's own thread, only when it changes.
         on_failure: Called once from the election's thread if it ends by an exception.
+        progress: When the loop that acts on the seat last made progress.
         clock: Monotonic seconds; for tests.
     """
 
@@ -47,12 +60,14 @@ class LeaderElection:
         sink: Callable[[Input], None],
         *,
         on_failure: Callable[[BaseException], None] | None = None,
+        progress: Progress | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._sink = sink
         self._on_failure = on_failure
+        self._progress = progress
         self._clock = clock
         session_s = settings.tuning.session_timeout_ms / 1_000
         self._lease_s = session_s / 2
@@ -103,7 +118,7 @@ class LeaderElection:
 
     def _step(self) -> None:
         self._check_lease()
-        if self._wanted.is_set() != self._standing:
+        if self._may_stand() != self._standing:
             self._enter_or_leave()
         # Polled also while not standing: that is how the library gets to leave the group.
         message = self._consumer.poll(self._poll_s)
@@ -113,6 +128,18 @@ class LeaderElection:
             _log.warning("election: %s", describe(error, self._settings.secrets()))
             if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (public code)
                 self._tell(elected=False)
+
+    def _may_stand(self) -> bool:
+        """Whether the engine wants the seat, and its loop runs."""
+        if not self._wanted.is_set():
+            return False
+        progress = self._progress
+        halted_s = 0.0 if progress is None else self._clock() - progress.last_s()
+        if progress is None or halted_s <= progress.limit_s:
+            return True
+        if self._standing:
+            _log.warning("election: the loop has made no progress for %.1f s, giving the seat up", halted_s)
+        return False
 
     def _sit_where_seated(self) -> None:
         """Take a seat that the library holds and has told nothing of.
@@ -141,7 +168,7 @@ class LeaderElection:
             self._leave()  # the next step stands anew
 
     def _enter_or_leave(self) -> None:
-        if self._wanted.is_set():
+        if not self._standing:
             self._standing = True
             self._consumer.subscribe(
                 [self._topic],

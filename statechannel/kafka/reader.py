@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from itertools import repeat
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _WATERMARKS_S = 1.0
+_ENDS_EVERY_S = 0.05
 _LOG_TIME = itemgetter(1)
 _as_record = partial(tuple.__new__, RecordRead)  # a third of the price of the named tuple's own constructor
 _LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
@@ -49,6 +50,41 @@ class _State(Enum):
     DOUBTED = auto()  # the broker does not know the topic: is it still the same?
     LOST = auto()  # the broker refused the position: the same question first
     BROKEN = auto()  # reported; only `restart` opens it again
+
+
+class SeenEnds:
+    """As of when a position is: the newest moment at which the log is known not to have ended beyond it.
+
+    The client tells where the log ended in the broker's last answer, but not when that came: no sooner than the look before,
+    if the end is another one now. While more comes all the time the end is never reached, but a moment later the position is
+    where the end was.
+
+    Args:
+        now_s: The time before the first look.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._looked_s = now_s
+        self._end = -1
+        self._awaited: tuple[int, float] | None = None
+        self._newest: tuple[int, float] | None = None
+        self._as_of_s: float | None = None
+
+    def look(self, now_s: float, end: int) -> None:
+        """The client says where the log ended."""
+        if end > self._end:
+            self._end, self._newest = end, (end, self._looked_s)
+            self._awaited = self._awaited or self._newest
+        self._looked_s = now_s
+
+    def as_of_s(self, position: int) -> float | None:
+        """The moment; None while there is none."""
+        for mark in (self._awaited, self._newest):
+            if mark is not None and position >= mark[0]:
+                self._as_of_s, self._awaited = mark[1], None
+        if self._newest is not None and position < self._newest[0]:
+            self._awaited = self._awaited or self._newest
+        return self._as_of_s
 
 
 @dataclass(slots=True)
@@ -63,6 +99,8 @@ class _Partition:
     detail: str = ""
     doubted_s: float = 0.0
     missing_s: float | None = None
+    ends: SeenEnds = field(default_factory=lambda: SeenEnds(0.0))
+    as_of_s: float | None = None
 
     @property
     def place(self) -> Place:
@@ -106,6 +144,8 @@ class LogReader:
         group_id: librdkafka wants one; nothing is ever committed to it.
         on_availability: Told True or False, in the reader's thread, whenever it changes.
         on_failure: Called once from the reader's thread if it ends by an exception.
+        clock: Seconds, for `PositionReached.as_of_s`.
+        thread_name: What the thread is called.
     """
 
     def __init__(
@@ -118,8 +158,12 @@ class LogReader:
         tuning: ReaderTuning | None = None,
         on_availability: Callable[[bool], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        thread_name: str = "log-reader",
     ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._looked_s = 0.0
         self._sink = sink
         self._tuning = tuning or ReaderTuning()
         self._on_availability = on_availability
@@ -141,7 +185,7 @@ class LogReader:
             interval_s=self._tuning.watch_s,
             timeout_s=self._tuning.watch_timeout_s,
         )
-        self._thread = threading.Thread(target=self._run, name="log-reader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
 
     def start(self) -> None:
         """Begin to read; inputs arrive from now on."""
@@ -193,10 +237,25 @@ class LogReader:
         now_s = time.monotonic()
         if self._watch.due(now_s):  # seldom: this lies between a record's arrival and the next one's
             self._look_around(now_s)
+        self._look_at_ends()
         first = self._consumer.poll(self._tuning.poll_s)
         if first is not None:
             more = self._consumer.consume(self._tuning.batch_records - 1, 0)
             self._deliver([first, *more])
+
+    def _look_at_ends(self) -> None:
+        """Often enough that `as_of_s` is not much older than it could be, also where nothing comes."""
+        now_s = self._clock()
+        if now_s - self._looked_s >= _ENDS_EVERY_S:
+            self._looked_s = now_s
+            for partition in self._partitions.values():
+                if partition.state is _State.OPEN:
+                    partition.ends.look(now_s, self._cached_end(partition.place))
+
+    def _cached_end(self, place: Place) -> int:
+        """Where a partition ended in the broker's last answer; below 0 before the first."""
+        _, high = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+        return int(high)
 
     # --- opening and leaving -------------------------------------------------------------------
 
@@ -227,13 +286,16 @@ class LogReader:
             self._stopping.wait(self._tuning.poll_s)
 
     def _open(self, partition: _Partition) -> None:
+        asked_s = self._clock()
         marks = self._watermarks(partition)
         if marks is None:
             return
         low, high = marks
+        partition.ends, partition.as_of_s = SeenEnds(asked_s), None
+        partition.ends.look(self._clock(), high)
         inputs: list[Input] = [PartitionOpened(partition.topic, partition.number, low, high)]
         if low == high:
-            inputs.append(PositionReached(partition.topic, partition.number, high))
+            inputs.append(self._position(partition, high))
         partition.state, partition.position = _State.OPEN, low
         self._consumer.incremental_assign([TopicPartition(*partition.place, low)])
         self._sink(inputs)
@@ -301,16 +363,22 @@ class LogReader:
             inputs += self._records((message,), self._roles[name], number)  # type: ignore[index, arg-type]
 
     def _reached(self, place: Place, position: int, inputs: list[Input], *, drained: bool) -> None:
-        """Note the position; say so at the end of the log.
+        """Note the position; say so at the end of the log, and where it is as of a later moment than the last one.
 
         The library's own end-of-partition event comes with the next fetch, half a second late.
         """
         partition = self._partitions[place]
         partition.position = max(partition.position, position)
-        if drained:
-            _, high = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-            if high == position:
-                inputs.append(PositionReached(partition.topic, partition.number, position))
+        end, before_s = self._cached_end(place), partition.as_of_s
+        partition.ends.look(self._clock(), end)
+        reached = self._position(partition, position)
+        if (drained and end == position) or reached.as_of_s != before_s:
+            inputs.append(reached)
+
+    @staticmethod
+    def _position(partition: _Partition, position: int) -> PositionReached:
+        partition.as_of_s = partition.ends.as_of_s(position)
+        return PositionReached(partition.topic, partition.number, position, partition.as_of_s)
 
     def _take_event(self, message: Message, inputs: list[Input]) -> None:
         error = message.error()
@@ -321,7 +389,8 @@ class LogReader:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             partition.position = message.offset() or 0
-            inputs.append(PositionReached(partition.topic, partition.number, partition.position))
+            partition.ends.look(self._clock(), self._cached_end(place))
+            inputs.append(self._position(partition, partition.position))
         elif code in _LOST_POSITION:
             self._doubt(partition, _State.LOST, describe(error))
         elif is_topic_missing(error):

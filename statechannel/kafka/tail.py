@@ -241,28 +241,35 @@ def append_and_wait(
     key: bytes | None,
     value: bytes | None,
     timeout_s: float = 20.0,
+    repeatable: bool = False,
 ) -> int:
     """Append one record and wait until the log has it.
+
+    Args:
+        repeatable: A second copy of the record does no harm. Then the client needs no id from Kafka, for which librdkafka
+            waits half a second.
 
     Returns:
         Its offset.
 
     Raises:
-        AppendOutcomeUnknownError: No answer in time: the record may be in the log or may not.
+        AppendOutcomeUnknownError: No answer in time: the record may be in the log or may not. Or Kafka confirmed it and
+            did not say where it lies.
         KafkaAdapterError: Kafka refused it.
     """
     doing = f"appending to {name}-{partition}"
     errors: list[KafkaError] = []
-    ends: list[tuple[KafkaError | None, int]] = []
+    ends: list[tuple[KafkaError | None, int | None]] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
-        ends.append((error, message.offset() or 0))
+        ends.append((error, message.offset()))
 
     config = {
         **settings.producer_config(),
         "delivery.timeout.ms": max(1, int(timeout_s * 1_000)),
         "request.timeout.ms": max(1, min(int(timeout_s * 1_000), settings.tuning.request_timeout_ms)),
         "error_cb": errors.append,
+        "enable.idempotence": not repeatable,
     }
     producer = _translated(settings, "making the producer", lambda: Producer(config))
     try:
@@ -277,8 +284,13 @@ def append_and_wait(
             raise translate(error, doing, secrets=settings.secrets()) from error
     if not ends:
         producer.purge()
-    failure, offset = ends[0] if ends else (KafkaError(KafkaError._MSG_TIMED_OUT), 0)
+    failure, offset = ends[0] if ends else (KafkaError(KafkaError._MSG_TIMED_OUT), None)
     if failure is None:
+        if offset is None or offset < 0:
+            raise AppendOutcomeUnknownError(
+                f"Kafka confirmed the record without saying at which offset it lies, while {doing}.",
+                hint="Look whether it was taken up before you write it again.",
+            )
         return offset
     if failure.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
         cause = errors[-1] if errors else failure

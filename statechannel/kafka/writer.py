@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from statechannel.core.inputs import Appended, AppendFailed
+from statechannel.core.inputs import AppendFailed, delivery_report
 from statechannel.kafka.errors import describe, is_access_denied, kafka_error_of, translate
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class LogWriter:
     as `AppendFailed`. `never_written` is True only for records that the client refused before
     queueing them. All else is unknown (protocol section 7), also what is purged from the
     producer's queue: librdkafka puts records back there between two tries, so that one of them
-    may be in the log already.
+    may be in the log already. So is a success that names no offset.
 
     A new session (see `Appended.session`) begins when a producer fails for good and is replaced.
 
@@ -222,7 +222,7 @@ class LogWriter:
         if error is None:
             if self._denied:
                 self._denied.discard(msg.topic() or "")
-            self._sink(Appended(token, msg.offset() or 0, session.number))
+            self._sink(delivery_report(token, msg.offset(), session.number))
         else:
             if is_access_denied(error):
                 self._tell_denied(msg.topic() or "", error)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from statechannel.core import commands
 from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN
-from statechannel.core.codec import ID, is_broker_id
+from statechannel.core.codec import ID, is_new_broker_id
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings
 
@@ -168,8 +168,8 @@ def function(name: str, found: object) -> None:
 def broker_id(name: str, found: object) -> None:
     """A broker id."""
     text(name, found)
-    if not is_broker_id(found):
-        wrong_value(name, found, "1 to 128 of A-Za-z0-9_.:-")
+    if not is_new_broker_id(found):
+        wrong_value(name, found, "1 to 128 of A-Za-z0-9_.:-, the first of them not -")
 
 
 def _is_unicode(found: str) -> bool:

@@ -17,6 +17,7 @@ from statechannel.runtime.driver import DriverOptions
 from statechannel.runtime.endpoint import Endpoint, EndpointLimits, url_of
 from statechannel.runtime.events import Level
 from statechannel.runtime.health import routes
+from statechannel.runtime.hooks import BrokerHooks, ThreadedHooks
 from statechannel.runtime.host import Host, HostOptions
 from statechannel.runtime.metrics import Metrics
 from statechannel.runtime.parts import KafkaLog
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import ChannelTopics
     from statechannel.kafka.topics import TopicInfo
-    from statechannel.runtime.hooks import BrokerHooks
     from statechannel.runtime.traces import Traces
     from statechannel.settings import Settings
 
@@ -71,6 +71,7 @@ def host_options(settings: Settings) -> HostOptions:
     return HostOptions(
         watchdog_s=runtime.watchdog_s,
         close_timeout_s=runtime.close_timeout_s,
+        hooks_close_s=settings.hooks.deadline_s,
         commands_max=runtime.commands_max,
         debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
         extension_requests_max=requests.extension_requests_max,
@@ -140,7 +141,10 @@ async def open_member(
         policy=restart_policy(settings),
         on_restart=metrics.restarted,
         on_availability=Availability(metrics).changed,
+        progress_limit_s=config.member_expiry_s,
     )
+    if isinstance(hooks, ThreadedHooks):
+        hooks.threads = settings.hooks.threads_max
     engine = Engine(identity, config, placement)
     host = Host(engine, log, hooks, metrics, options=host_options(settings), traces=traces, on_stuck=on_stuck)
     if endpoint is not None:

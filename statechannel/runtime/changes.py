@@ -14,6 +14,8 @@ from statechannel.core import codec
 from statechannel.core.bundle import bundle_key, parse_key
 from statechannel.core.inputs import Topic
 from statechannel.core.joiner import Joiner
+from statechannel.core.marks import Marks
+from statechannel.core.overruling import Restated, overrule
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import View
@@ -167,8 +169,8 @@ def accepted_of(
 ) -> Iterator[Change]:
     """The changes from offset `since` on, judged by the rules of the channel.
 
-    A log without gaps is judged from its beginning, record by record. A cleaned one is joined as a member would
-    join it: only what follows the newest clean point can be told.
+    A log without gaps is judged from its beginning, record by record, across the marks of cold starts as members cross
+    them. A cleaned one is joined as a member would join it: only what follows the newest clean point can be told.
 
     Args:
         records: Reads the partition from its first offset; called again where a gap is met.
@@ -177,13 +179,19 @@ def accepted_of(
     Raises:
         ChangesError: The wanted offsets were cleaned away, or a newer format was met.
     """
-    view = View(partition, partitions)
+    view, marks, restated = View(partition, partitions), Marks(), Restated()
     expected = 0
     for read in records():
         if read.offset != expected:
             break
         expected += 1
         judgement = view.read(read.offset, read.key, read.value)
+        if judgement.verdict is Verdict.CONTROL:
+            asserts = restated.control_read(read, marks, view.newest_format)
+            if asserts:
+                view, _ = overrule(view, asserts)
+        elif judgement.verdict is Verdict.ASSERT_STALE and judgement.key is not None and judgement.record is not None:
+            restated.read(read.offset, judgement.key, judgement.record)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             raise _newer(partition, read.offset, judgement.format)
         if judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and read.offset >= since:
@@ -231,10 +239,12 @@ def _after_join(
 def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int]:
     """Offsets at which a joining reader may begin to judge: vouched for, without gaps after them, and recent enough.
 
-    Records that are older than the lag may have hidden others, below the point, from the cleaner (record format, audit).
+    Records that are older than the lag may have hidden others, below the point, from the cleaner (record format, audit). Nor
+    is one before the mark of a cold start: what was accepted there may not count any more.
     """
     floor, expected = 0, 0
     points: set[int] = set()
+    marks = Marks()
     for read in records:
         if read.offset != expected:
             floor = read.offset - 1
@@ -243,8 +253,12 @@ def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int
         expected = read.offset + 1
         if read.key == codec.HEARTBEAT_KEY:
             heartbeat = codec.decode_heartbeat(read.value)
-            if heartbeat is not None and 0 <= heartbeat.clean_to < read.offset:
-                points.add(heartbeat.clean_to)
+            if heartbeat is not None:
+                marks.heartbeat_read(read.offset)
+                if 0 <= heartbeat.clean_to < read.offset:
+                    points.add(heartbeat.clean_to)
+        elif read.key == codec.COLD_START_KEY and marks.read(read.offset, read.value):
+            floor = max(floor, read.offset)
     return sorted(point for point in points if point >= floor)
 
 
@@ -351,15 +365,26 @@ class LiveChanges:
 
     Args:
         limit_bytes: What may wait for one subscriber, by the size of the records.
+        closed_why: Says why nobody can follow what is accepted from now on; None where everybody can.
     """
 
-    def __init__(self, limit_bytes: int = WAITING_MAX_BYTES) -> None:
+    def __init__(
+        self, limit_bytes: int = WAITING_MAX_BYTES, closed_why: Callable[[], str | None] = lambda: None
+    ) -> None:
         self._limit_bytes = limit_bytes
+        self._closed_why = closed_why
         self._watchers: list[Watcher] = []
         self._closed: StateChannelError | None = None
 
     def watch(self, limit: int) -> Watcher:
-        """A new subscriber, at most `limit` changes behind."""
+        """A new subscriber, at most `limit` changes behind.
+
+        Raises:
+            ChangesError: A partition is not followed now; what is accepted meanwhile would be missing.
+        """
+        why = None if self._closed is not None else self._closed_why()
+        if why is not None:
+            raise ChangesError(f"Changes cannot be followed from here on: {why}.", hint="Subscribe again soon.")
         watcher = Watcher(self, limit, self._limit_bytes)
         if self._closed is not None:
             watcher.fail(self._closed)
@@ -378,10 +403,10 @@ class LiveChanges:
             for watcher in self._watchers:
                 watcher.tell(change, len(read.value or b""))
 
-    def interrupt(self, partition: int) -> None:
-        """A partition is read anew: what was accepted in between is not seen here."""
+    def interrupt(self, partition: int, why: str) -> None:
+        """What is accepted in a partition from here on is not seen here one by one."""
         error = ChangesError(
-            f"Partition {partition} has to be joined again; changes in between were not seen.",
+            f"Partition {partition} {why}; changes from here on were not seen one by one.",
             hint="Subscribe again from the position of the last change taken.",
         )
         for watcher in self._watchers:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.core.inputs import Now, RecordRead, RecordsRead, Tick
+from statechannel.runtime.clocks import read_clocks
 from statechannel.runtime.inbox import SIZE_LIMIT_BYTES, Inbox
 from statechannel.runtime.stalls import Stalls
 
@@ -33,7 +34,7 @@ class SteppedEngine(Protocol):
 
     @property
     def wake_at_s(self) -> float:
-        """Monotonic time at which the engine wants a `Tick`, unless an input comes first."""
+        """Time by the engine's clock at which the engine wants a `Tick`, unless an input comes first."""
 
     def step(self, now: Now, given: Input, /) -> list[Effect]:
         """Take one input in; what is to be done about it."""
@@ -68,7 +69,8 @@ class Driver:
         divert: Looks at each input first; True keeps it from the engine (records of the requests topic).
         on_progress: Called after each burst of steps.
         on_failure: Called once if a step or an effect raises; nothing is stepped after that.
-        now: The two clocks; for tests.
+        on_loop_closed: Called in the thread that finds the loop closed while inputs are still stepped.
+        now: The engine's clock and the wall clock; others are for tests.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Driver:
         on_failure: Callable[[Exception, Sequence[Input]], None],
         divert: Callable[[Input], bool] | None = None,
         on_progress: Callable[[], None] | None = None,
+        on_loop_closed: Callable[[], None] | None = None,
         options: DriverOptions | None = None,
         now: Callable[[], Now] | None = None,
     ) -> None:
@@ -86,6 +89,7 @@ class Driver:
         self._perform = perform
         self._divert = divert
         self._on_progress = on_progress
+        self._on_loop_closed = on_loop_closed
         self._on_failure = on_failure
         self._options = options or DriverOptions()
         self._now = now or read_clocks
@@ -96,6 +100,7 @@ class Driver:
         self._given: Sequence[Input] = ()
         self._context = copy_context()  # not that of whoever happens to wake us
         self._running = False
+        self._ending = threading.Lock()
         self._scheduled = False
         self._taken: deque[Input] = deque()
         self._effects: deque[Effect] = deque()
@@ -129,6 +134,16 @@ class Driver:
             self._timer.cancel()
             self._timer = None
 
+    def now_s(self) -> float:
+        """The engine's clock now, which may be ahead of the engine; from any thread."""
+        return self._now().mono_s
+
+    def unperformed(self) -> list[Effect]:
+        """Effects of the last step that were not performed; after `stop` nobody else performs them."""
+        effects = list(self._effects)
+        self._effects.clear()
+        return effects
+
     def _wake(self) -> None:
         """Have a turn soon; one is enough, however many ask for it. In any thread."""
         loop = self._loop
@@ -136,13 +151,31 @@ class Driver:
             return
         self._scheduled = True
         self.stalls.due(loop.time())
-        if threading.get_ident() == self._thread:
-            loop.call_soon(self._pump, context=self._context)  # without the detour through the loop's socket
-            return
+        # In its own thread without the detour through the loop's socket.
+        call = loop.call_soon if threading.get_ident() == self._thread else loop.call_soon_threadsafe
         try:
-            loop.call_soon_threadsafe(self._pump, context=self._context)
-        except RuntimeError:  # the embedder closed its loop under us; nobody is left to tell
-            self._running = False
+            call(self._pump, context=self._context)
+        except RuntimeError:  # the embedder closed its loop under us
+            self.check_loop()
+
+    def check_loop(self) -> bool:
+        """Whether the loop can still run; one that was closed is told of. In any thread.
+
+        A turn that was asked for before the loop was closed never comes, and nobody asks for another: somebody has to look.
+        """
+        loop = self._loop
+        if loop is None or not self._running or not loop.is_closed():
+            return True
+        if self._end() and self._on_loop_closed is not None:
+            self._on_loop_closed()
+        return False
+
+    def _end(self) -> bool:
+        """Step nothing more; True for the first thread that asks for it."""
+        with self._ending:
+            first, self._running = self._running, False
+        self.inbox.close()
+        return first
 
     def _pump(self) -> None:
         """Step what waits, for one slice of time at most."""
@@ -173,7 +206,7 @@ class Driver:
             if not self._perform_until(until_s):
                 return True
             now = self._now()
-            self.last_progress_s = now.mono_s
+            self.last_progress_s = time.monotonic()
             if now.mono_s >= self._engine.wake_at_s:
                 self._give(now, _TICK)
             elif self._taken:
@@ -216,7 +249,7 @@ class Driver:
         """One timer at a time: for the engine's next wish, or the next beat; one that comes sooner does as well."""
         if self._loop is None:
             return
-        wait_s = max(0.0, min(self._options.beat_s, self._engine.wake_at_s - time.monotonic()))
+        wait_s = max(0.0, min(self._options.beat_s, self._engine.wake_at_s - self.now_s()))
         if self._timer is not None:
             if self._timer.when() <= self._loop.time() + wait_s + _TIMER_SLACK_S:
                 return
@@ -231,8 +264,3 @@ class Driver:
     def _fail(self, error: Exception) -> None:
         self.stop()
         self._on_failure(error, (*self._recent, *self._given))
-
-
-def read_clocks() -> Now:
-    """The machine's two clocks."""
-    return Now(time.monotonic(), time.time_ns() // 1_000_000)

@@ -73,8 +73,16 @@ def ready(host: Host) -> list[Check]:
         Check("caught-up", engine.caught_up, why or "every partition is judged"),
         Check("registered", engine.registered, "in the registry" if engine.registered else "its id is not its own yet"),
         Check("mode", mode is Mode.NORMAL, f"{mode}: {_MODES[mode]}"),
+        _hooks(host),
         Check("staying", not engine.draining, "hands its bundles over" if engine.draining else "takes bundles"),
     ]
+
+
+def _hooks(host: Host) -> Check:
+    """A broker none of whose hooks can be called may not be given bundles; what it serves already, it serves on."""
+    counts = host.hooks
+    why = f"{counts.late} of {counts.threads} threads" if counts.threads is not None else f"{counts.late}"
+    return Check("hooks", not counts.exhausted, f"{why} run hooks that are past their deadlines")
 
 
 _MODES = {

@@ -19,6 +19,8 @@ from statechannel.core.effects import (
     Complete,
     Effect,
     Emit,
+    Hook,
+    InterruptStream,
     RestartReading,
     StandForLeader,
     StopEngine,
@@ -37,12 +39,16 @@ from statechannel.core.inputs import (
 from statechannel.core.presence import Mode
 from statechannel.logger import SafeLogger, unwritten
 from statechannel.runtime import arguments, request_record
+from statechannel.runtime.abandonment import LOOP_CLOSED, SeatRequest, abandon
 from statechannel.runtime.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.runtime.collector import ReplayCalm, short_walks
 from statechannel.runtime.driver import Driver, DriverOptions
+from statechannel.runtime.endings import LOG_AWAY, after_all, outcome_of_stopping, tell_end
 from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.runtime.handlers import Handlers
-from statechannel.runtime.hooks import BrokerHooks, HookRunner
+from statechannel.runtime.hook_runner import HookCounts, HookRunner
+from statechannel.runtime.hooks import BrokerHooks
+from statechannel.runtime.inbox import Lane
 from statechannel.runtime.request_record import Asked, Request
 from statechannel.runtime.requests import DeskOptions, RequestDesk
 from statechannel.runtime.supervision import Watchdog, log_evidence, within
@@ -61,14 +67,9 @@ if TYPE_CHECKING:
 _log = SafeLogger(__name__)
 
 CLOSING_SLACK_S = 3.0
-"""What closing may take beside the Kafka clients: hooks are let go, threads end."""
+"""What hooks and then the Kafka clients may take beyond their own bounds at the end."""
 CLOSING_BEAT_S = 0.1
 LAST_WORDS_S = 1.0
-LOG_AWAY = "log-away"
-GOODBYE_UNCONFIRMED = (
-    "the log did not answer: this broker left, and its goodbye is not in the registry as far as it knows; "
-    "the others notice when it expires"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class HostOptions:
     Attributes:
         watchdog_s: A loop that stands still for so long is called stuck.
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
+        hooks_close_s: Longest time for the hooks of what is let go at the end, before that.
         commands_max: Commands that may wait for an answer.
         extension_requests_max: Requests that extensions may be answering at the same time.
         changes_max_bytes: What may wait for one subscriber of the changes.
@@ -87,6 +89,7 @@ class HostOptions:
 
     watchdog_s: float = 10.0
     close_timeout_s: float = 8.0
+    hooks_close_s: float = 15.0
     commands_max: int = 100_000
     extension_requests_max: int = 100
     changes_max_bytes: int = WAITING_MAX_BYTES
@@ -124,7 +127,7 @@ class Host:
         self.engine = engine
         self.options = options or HostOptions()
         self.metrics = metrics
-        self.live = LiveChanges(self.options.changes_max_bytes)
+        self.live = LiveChanges(self.options.changes_max_bytes, engine.streams.closed_why)
         self.endpoint: Endpoint | None = None
         self._log = log
         self._on_stuck = on_stuck
@@ -136,6 +139,7 @@ class Host:
             divert=self._divert,
             on_progress=self._progressed,
             on_failure=self._violated,
+            on_loop_closed=self._loop_closed,
             options=self.options.driver,
         )
         self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
@@ -156,16 +160,15 @@ class Host:
         )
         self._watchdog: Watchdog | None = None
         self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
-        self._tokens = 0
-        self._desk_tokens = 0
-        self._observed_s = 0.0
+        self._tokens = self._desk_tokens = self._closing_beats = 0
+        self._observed_s = self._beats_until_s = 0.0
         self._caught_up = asyncio.Event()
-        self._closing_beats = 0
         self._calm = ReplayCalm()
         self._ended: asyncio.Future[Stopped] | None = None
         self._stopping: Stopped | None = None
         self._left_behind: Stopped | None = None
         self._winding_down: asyncio.Task[None] | None = None
+        self._seat = SeatRequest(log.stand)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -177,8 +180,13 @@ class Host:
             limit_s=self.options.watchdog_s,
             on_stuck=self._stuck,
             loop_thread=threading.get_ident(),
+            loop_lives=self._driver.check_loop,
         )
-        self._log.start(self._driver.inbox, lambda _, why: self.stop(Stopped("part-failed", why)))
+        self._log.start(
+            self._driver.inbox,
+            lambda _, why: self.stop(Stopped("part-failed", why)),
+            lambda: self._driver.last_progress_s,
+        )
         self._calm.begin()
         short_walks.begin()
         self._driver.start()
@@ -222,30 +230,45 @@ class Host:
         self._stopping = stopped
         self._calm.end(keep=False)
         self._driver.stop()
-        self._beat_until(time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S)
+        self._beats_until_s = time.monotonic() + self.options.hooks_close_s + CLOSING_SLACK_S
+        self._beat()
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
             _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)  # whoever opens it gets it as an error
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
-            _tell(stopped)
+            tell_end(stopped)
+        self._seat.ask(stand=False)
+        self._release(stopped)
         self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
+
+    def _release(self, stopped: Stopped) -> None:
+        """Let go of what is served, also where the engine has not ended by a step of its own."""
+        try:
+            for effect in (*self._driver.unperformed(), *self._around.let_go(stopped)):
+                if isinstance(effect, CallHook) and effect.hook is Hook.ON_RELEASE:
+                    self._hooks.call(effect)
+        except Exception:  # an engine that has violated an invariant may not even know what it serves
+            _log.exception("closing-failed")
 
     async def _wind_down(self, stopped: Stopped) -> None:
         """In order: callers, hooks, then the clients (records flushed, seat given up)."""
         try:
             for command, tell, _ in list(self._waiting.values()):
-                tell(_outcome_of_stopping(command, stopped))
+                tell(outcome_of_stopping(command, stopped))
             self._waiting.clear()
             self.handlers.close()
             self.live.close(ChannelStoppedError(stopped))
-            await self._hooks.close(1.0)
+            await self._hooks.close(self.options.hooks_close_s)
+            self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
             await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
         except Exception:
             _log.exception("closing-failed")
         finally:
             short_walks.end()
             if stopped.reason == LOG_AWAY:
-                stopped = self._stopping = self._after_all(stopped)
-                _tell(stopped)
+                stopped = self._stopping = after_all(
+                    stopped, registered=self._log.registered, left=self._around.left_behind()
+                )
+                tell_end(stopped)
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
             if self.endpoint is not None:
@@ -254,31 +277,20 @@ class Host:
             if self._ended is not None and not self._ended.done():
                 self._ended.set_result(stopped)
 
-    def _after_all(self, stopped: Stopped) -> Stopped:
-        """Kafka may have come back while the clients closed: then the goodbye is in the registry, and all say `left`."""
-        if not self._log.registered:
-            return Stopped(stopped.reason, GOODBYE_UNCONFIRMED)
-        held = self._around.held()
-        if not held:
-            return Stopped("closed", "this broker left on request; Kafka answered at the last moment")
-        detail = (
-            f"Kafka was away for too long to hand {held} bundles over; the goodbye was written, the leader repairs them"
-        )
-        return Stopped("shutdown-late", detail)
-
     def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
         log_evidence(error, inputs)
         detail = f"{type(error).__name__}: {error}; this is a bug, the log holds the last inputs"
         self.stop(Stopped("invariant-violated", detail))
 
-    def _beat_until(self, until_s: float) -> None:
+    def _beat(self) -> None:
         """The driver beats no more: the loop lives on while it closes, but not for ever."""
-        if (self._ended is None or not self._ended.done()) and time.monotonic() < until_s:
+        if (self._ended is None or not self._ended.done()) and time.monotonic() < self._beats_until_s:
             self._closing_beats += 1
-            asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat_until, until_s)
+            asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
 
     def _stuck(self, stack: str) -> None:
         """In the watchdog's thread. What holds the loop may hold the log as well, and must not hold back the end."""
+        self._seat.yield_it()
 
         def say() -> None:
             self.metrics.stuck(stuck=True)
@@ -291,6 +303,20 @@ class Host:
             except Exception as error:
                 raised = error
                 within(LAST_WORDS_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
+
+    def _loop_closed(self) -> None:
+        """In any thread: the embedder's loop ended with this member open."""
+        if self._stopping is None:
+            self._stopping = LOOP_CLOSED
+            closing = (
+                lambda: self._seat.ask(stand=False),
+                lambda: self._log.close(self.options.close_timeout_s),
+                lambda: self._calm.end(keep=False),
+                short_walks.end,
+                lambda: None if self.endpoint is None else self.endpoint.close(),
+                self._watch.close,
+            )
+            abandon(LOOP_CLOSED, closing)
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -319,7 +345,7 @@ class Host:
             raise TooManyCommandsError(self.options.commands_max)
         self._tokens += 1
         self._waiting[self._tokens] = (command, tell, time.monotonic())
-        self._driver.inbox.push(CommandReceived(self._tokens, command))
+        self._driver.inbox.push(CommandReceived(self._tokens, command), Lane.CALLS)
 
     # --- effects ----------------------------------------------------------------------------------------------------
 
@@ -339,12 +365,11 @@ class Host:
                 self._hooks.call(effect)
             case RestartReading(topic, partition):
                 self._log.restart_reading(topic, partition)
-                if topic is Topic.CHANNEL:
-                    self._calm.begin()
-                    self.live.interrupt(partition)
-                    self._watch.flights.restart()
+            case InterruptStream(partition, why):
+                self.live.interrupt(partition, why)
+                self._watch.flights.restart()
             case StandForLeader(stand):
-                self._log.stand(stand=stand)
+                self._seat.ask(stand=stand)
             case StopEngine(reason, detail):
                 self.stop(self._left_behind or Stopped(reason, detail))
 
@@ -355,7 +380,7 @@ class Host:
         command, tell, asked_s = found
         self._watch.answered(command, outcome, asked_s)
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
-            away = self.engine.mode is Mode.SAFE
+            away = self.engine.presence.mode is Mode.SAFE  # not where a newer format made it stop
             if outcome.reason != "draining":
                 self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.detail)
         tell(outcome)
@@ -399,6 +424,8 @@ class Host:
         if isinstance(item, PartitionOpened | PositionReached | PartitionBroken) and item.topic is Topic.REQUESTS:
             self._requests_topic(item)
             return True
+        if isinstance(item, PartitionOpened) and item.topic is Topic.CHANNEL:
+            self._calm.begin()  # a replay begins, whoever asked for it
         return False
 
     def _divert_record(self, record: RecordRead) -> bool:
@@ -421,8 +448,8 @@ class Host:
     # --- after each burst -------------------------------------------------------------------------------------------
 
     def _progressed(self) -> None:
-        now_s = self._driver.last_progress_s
-        engine = self.engine
+        now_s, engine = self._driver.last_progress_s, self.engine
+        self._seat.resume()
         if engine.caught_up and engine.mode is Mode.NORMAL:
             self._calm.end()
             self._caught_up.set()
@@ -436,9 +463,18 @@ class Host:
             inbox=len(self._driver.inbox),
             commands=len(self._waiting),
             requests=len(self._desk),
-            hooks=self._hooks.running,
+            hooks=self._hooks.counts,
             unanswered=self._log.unanswered,
         )
+
+    def serves(self, bundle: str) -> int | None:
+        """Generation by which this process may serve a bundle at this very moment, by the engine's own clock."""
+        return self.engine.lease.serves_at(bundle, self._driver.now_s())
+
+    @property
+    def hooks(self) -> HookCounts:
+        """How many hooks run, and how many of them longer than they may; may be read from any thread."""
+        return self._hooks.counts
 
     @property
     def last_progress_s(self) -> float:
@@ -455,22 +491,10 @@ class Host:
                 "waiting_inputs_bytes": self._driver.inbox.size_bytes,
                 "stalls": self._driver.stalls.to_json(),
                 "waiting_commands": len(self._waiting),
-                "running_hooks": self._hooks.running,
+                **self._hooks.counts.to_json(),
                 "open_requests": len(self._desk),
                 "unwritten_log_lines": unwritten(),
                 "metrics_port": None if self.endpoint is None else self.endpoint.port,
                 "stopped": None if self._stopping is None else self._stopping.reason,
             },
         }
-
-
-def _tell(stopped: Stopped) -> None:
-    (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
-
-
-def _outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:
-    detail = f"this member stopped ({stopped.reason}) before the answer came"
-    operation = getattr(command, "operation", None)
-    if operation is not None:
-        return commands.Unknown(operation, detail)
-    return commands.Undetermined("stopped", detail)

@@ -1,9 +1,11 @@
-"""The one bounded queue between the threads of the Kafka clients and the loop that steps the engine."""
+"""The bounded queue between the threads of the Kafka clients and the loop that steps the engine."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from enum import Enum
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from statechannel.core.inputs import RecordRead, RecordsRead
@@ -17,82 +19,113 @@ if TYPE_CHECKING:
 SIZE_LIMIT_BYTES = 64 * 2**20
 
 
+class Lane(Enum):
+    """What an input waits behind: only others of its lane."""
+
+    MEMBERSHIP = "membership"  # the registry and the election: who is there must be known however much is written
+    CALLS = "calls"  # commands of callers: an answer that says its age now, rather than one that is sure much later
+    LOG = "log"  # all else
+
+
+class _Line:
+    """Inputs of one lane, in the order of their arrival."""
+
+    def __init__(self, limit: int, limit_bytes: int) -> None:
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self.items: deque[Input] = deque()
+        self.size = 0
+        self.size_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self.size >= self._limit or self.size_bytes >= self._limit_bytes
+
+    def put(self, inputs: Sequence[Input]) -> None:
+        self.items.extend(inputs)
+        self.size += sum(map(_weight, inputs))
+        self.size_bytes += sum(map(_bytes, inputs))
+
+    def take(self, limit: int) -> list[Input]:
+        items = self.items
+        taken = [items.popleft()]
+        size = _weight(taken[0])
+        while items and size < limit and (size := size + _weight(items[0])) <= limit:
+            taken.append(items.popleft())
+        self.size -= sum(map(_weight, taken))
+        self.size_bytes -= sum(map(_bytes, taken))
+        return taken
+
+    def clear(self) -> None:
+        self.items.clear()
+        self.size = self.size_bytes = 0
+
+
 class Inbox:
-    """Inputs in the order of their arrival, with back-pressure for readers of the log.
+    """Inputs of several lanes, each in the order of arrival, with back-pressure for readers of the log.
+
+    The lanes take turns, so that no flood in one of them keeps another waiting for more than a portion or two.
 
     Args:
-        limit: Inputs that may wait before (each record of a portion is one) `offer` blocks.
+        limit: Inputs that may wait in a lane before (each record of a portion is one) `offer` blocks.
         limit_bytes: Likewise for the bytes of their values: records may be small or large, the memory is the same.
         wake: Called when the first input comes after `take` found nothing, in the thread that put it.
     """
 
     def __init__(self, limit: int, wake: Callable[[], None], limit_bytes: int = SIZE_LIMIT_BYTES) -> None:
-        self._limit = limit
-        self._limit_bytes = limit_bytes
-        self._bytes = 0
         self._wake = wake
-        self._items: deque[Input] = deque()
-        self._size = 0
+        self._lines = {lane: _Line(limit, limit_bytes) for lane in Lane}
+        self._turns = cycle(self._lines.values())
         self._room = threading.Condition()
         self._woken = False
         self._closed = False
 
     def __len__(self) -> int:
-        return self._size
+        return sum(line.size for line in self._lines.values())
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the values that wait."""
-        return self._bytes
+        return sum(line.size_bytes for line in self._lines.values())
 
-    @property
-    def _full(self) -> bool:
-        return self._size >= self._limit or self._bytes >= self._limit_bytes
+    def offer(self, inputs: Sequence[Input], lane: Lane = Lane.LOG) -> None:
+        """Put a batch of what was read; blocks while its lane is full. Dropped once the inbox is closed.
 
-    def offer(self, inputs: Sequence[Input]) -> None:
-        """Put a batch of what was read; blocks while the inbox is full. Dropped once the inbox is closed.
-
-        A batch goes in whole, so the inbox may hold one batch more than its limits.
+        A batch goes in whole, so a lane may hold one batch more than its limits.
         """
+        line = self._lines[lane]
         with self._room:
-            while self._full and not self._closed:
+            while line.full and not self._closed:
                 self._room.wait()
-            wake = self._put(inputs)
+            wake = self._put(line, inputs)
         if wake:
             self._wake()
 
-    def push(self, item: Input) -> None:
+    def push(self, item: Input, lane: Lane = Lane.LOG) -> None:
         """Put one input without ever blocking: reports and commands, whose number is bounded where they begin."""
         with self._room:
-            wake = self._put((item,))
+            wake = self._put(self._lines[lane], (item,))
         if wake:
             self._wake()
 
-    def _put(self, inputs: Sequence[Input]) -> bool:
+    def _put(self, line: _Line, inputs: Sequence[Input]) -> bool:
         """Whether the loop must be woken, which is done without the lock: the loop takes it first thing."""
         if self._closed:
             return False
-        self._items.extend(inputs)
-        self._size += sum(map(_weight, inputs))
-        self._bytes += sum(map(_bytes, inputs))
+        line.put(inputs)
         wake, self._woken = not self._woken, True
         return wake
 
     def take(self, limit: int) -> list[Input]:
-        """Take at most `limit` inputs, or one portion of records; after an empty answer the next input wakes the loop."""
-        items = self._items
+        """Take at most `limit` inputs of one lane, or one portion; after an empty answer the next input wakes the loop."""
         with self._room:
-            if not items:
+            line = next((line for line in (next(self._turns) for _ in Lane) if line.items), None)
+            if line is None:
                 self._woken = False
                 return []
-            was_full = self._full
-            taken = [items.popleft()]
-            size = _weight(taken[0])
-            while items and size < limit and (size := size + _weight(items[0])) <= limit:
-                taken.append(items.popleft())
-            self._size -= sum(map(_weight, taken))
-            self._bytes -= sum(map(_bytes, taken))
-            if was_full and not self._full:
+            was_full = line.full
+            taken = line.take(limit)
+            if was_full and not line.full:
                 self._room.notify_all()
             return taken
 
@@ -100,8 +133,8 @@ class Inbox:
         """Refuse further inputs, forget those that wait, and let blocked readers go."""
         with self._room:
             self._closed = True
-            self._items.clear()
-            self._size = self._bytes = 0
+            for line in self._lines.values():
+                line.clear()
             self._room.notify_all()
 
 

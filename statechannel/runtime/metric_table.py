@@ -75,9 +75,17 @@ TABLE: tuple[Metric, ...] = (
     Metric("hook_seconds", _H, "From the call of a hook to its end", ("hook",), _CALL_S),
     Metric("hook_failures", _C, "Hooks that raised or overran their deadline", ("hook",)),
     Metric("hooks_running", _G, "Hooks that have not returned"),
+    Metric("hooks_late", _G, "Those that run on after their deadlines; other hooks of their bundles wait for them"),
     # --- the log
     Metric("records", _C, "Channel records read, by verdict", ("verdict",)),
+    Metric("forged_records", _G, "Records read that bear this member's incarnation and that it did not write"),
     Metric("lag_records", _G, "Records between the end of the log and what was applied", ("partition",)),
+    Metric(
+        "view_lag_seconds",
+        _G,
+        "Since everything in the log had been applied; answers say so when it is long",
+        ("partition",),
+    ),
     Metric("open_debts", _G, "Keys in debt: no join ends before they are paid"),
     Metric("oldest_debt_seconds", _G, "Age of the oldest open debt; 0 without debts"),
     Metric("pending_records", _G, "Own records whose verdict has not been read back"),

@@ -1,17 +1,20 @@
-"""The Kafka side of one member: writer, reader and election, and what happens when one of their threads ends."""
+"""The Kafka side of one member: writer, readers and election, and what happens when one of their threads ends."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.core.inputs import Appended, Topic
 from statechannel.kafka.client_log import once_per_kind
-from statechannel.kafka.election import LeaderElection
+from statechannel.kafka.election import LeaderElection, Progress
 from statechannel.kafka.reader import LogReader
 from statechannel.kafka.writer import LogWriter
 from statechannel.logger import SafeLogger
+from statechannel.runtime.clocks import engine_s
+from statechannel.runtime.inbox import Lane
 from statechannel.runtime.supervision import RestartPolicy, Restarts
 
 if TYPE_CHECKING:
@@ -27,14 +30,21 @@ if TYPE_CHECKING:
 
 _log = SafeLogger(__name__)
 
-WRITER, READER, ELECTION = "writer", "reader", "election"
+WRITER, READER, REGISTRY_READER, ELECTION = "writer", "reader", "registry-reader", "election"
+_LANES = {READER: Lane.LOG, REGISTRY_READER: Lane.MEMBERSHIP}
 
 
 class Log(Protocol):
     """What a host performs an engine's effects with."""
 
-    def start(self, inbox: Inbox, on_end: Callable[[str, str], None]) -> None:
-        """Begin to read and write; `on_end` is told, in the loop's thread, which part is beyond help and why."""
+    def start(
+        self, inbox: Inbox, on_end: Callable[[str, str], None], last_progress_s: Callable[[], float] | None = None
+    ) -> None:
+        """Begin to read and write; `on_end` is told, in the loop's thread, which part is beyond help and why.
+
+        Args:
+            last_progress_s: When the loop last made progress (monotonic); asked in other threads.
+        """
 
     def append(self, effect: Append) -> None:
         """Append one record."""
@@ -43,7 +53,7 @@ class Log(Protocol):
         """Read a partition from its beginning."""
 
     def stand(self, *, stand: bool) -> None:
-        """Enter or leave the election."""
+        """Enter or leave the election; in any thread."""
 
     def close(self, timeout_s: float) -> bool:
         """Resign, flush, stop; blocks. False if records are left without an answer."""
@@ -58,14 +68,18 @@ class Log(Protocol):
 
 
 class KafkaLog:
-    """Writer, reader and election on Kafka; reader and election are started again when their threads fail.
+    """Writer, readers and election on Kafka; readers and election are started again when their threads fail.
 
-    A failed writer is not: nobody could say any more which of its records are in the log.
+    The registry has a reader of its own, down to the connection: however much is written to the channel, and however far
+    behind it this process falls, it hears who is there, itself included.
+
+    A failed writer is not started again: nobody could say any more which of its records are in the log.
 
     Args:
         infos: The topics as verified, by role.
         on_restart: Told the name of a part that is started again.
         on_availability: Told, in some thread, when Kafka goes and comes.
+        progress_limit_s: A loop that halts for so long may not keep the leader's seat; None: any may.
     """
 
     def __init__(
@@ -78,50 +92,70 @@ class KafkaLog:
         reader_tuning: ReaderTuning | None = None,
         on_restart: Callable[[str], None] | None = None,
         on_availability: Callable[[bool], None] | None = None,
+        progress_limit_s: float | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._infos = dict(infos)
         self._tuning = reader_tuning
         self._on_restart = on_restart
-        self._on_availability = on_availability
-        self._restarts = {part: Restarts(policy or RestartPolicy()) for part in (READER, ELECTION)}
+        self._availability = ReadersAvailability(on_availability)
+        self._progress_limit_s = progress_limit_s
+        self._progress: Progress | None = None
+        self._restarts = {part: Restarts(policy or RestartPolicy()) for part in (*_LANES, ELECTION)}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: Inbox | None = None
         self._on_end: Callable[[str, str], None] | None = None
         self._writer: LogWriter | None = None
-        self._reader: LogReader | None = None
+        self._readers: dict[str, LogReader] = {}
         self._election: LeaderElection | None = None
         self._standing = False
         self._closing = False
         self._registry_token = 0
         self._registered_token = 0
 
-    def start(self, inbox: Inbox, on_end: Callable[[str, str], None]) -> None:
+    def start(
+        self, inbox: Inbox, on_end: Callable[[str, str], None], last_progress_s: Callable[[], float] | None = None
+    ) -> None:
         """See `Log.start`."""
         self._loop = asyncio.get_running_loop()
+        if last_progress_s is not None and self._progress_limit_s is not None:
+            self._progress = Progress(last_progress_s, self._progress_limit_s)
         self._inbox, self._on_end = inbox, on_end
         once_per_kind.closing(self._settings.client_id, closes=False)
         self._writer = LogWriter(self._settings, self._topics.names, self._answered, on_failure=self._failed(WRITER))
         self._election = self._make_election(inbox)
-        self._reader = self._make_reader(inbox)
-        self._reader.start()
+        for part in _LANES:
+            self._start_reader(part, inbox)
 
-    def _make_reader(self, inbox: Inbox) -> LogReader:
-        return LogReader(
+    def _start_reader(self, part: str, inbox: Inbox) -> None:
+        lane = _LANES[part]
+        infos = {topic: info for topic, info in self._infos.items() if _part_of(topic) == part}
+        reader = LogReader(
             self._settings,
-            self._infos,
-            inbox.offer,
+            infos,
+            lambda inputs: inbox.offer(inputs, lane),
             group_id=self._topics.reader_group,
             tuning=self._tuning,
-            on_availability=self._on_availability,
-            on_failure=self._failed(READER),
+            on_availability=lambda available: self._availability.changed(part, available=available),
+            on_failure=self._failed(part),
+            clock=engine_s,
+            thread_name=f"log-{part}",
         )
+        self._readers[part] = reader
+        reader.start()
 
     def _make_election(self, inbox: Inbox) -> LeaderElection:
         topics = self._topics
         failed = self._failed(ELECTION)
-        return LeaderElection(self._settings, topics.leader_topic, topics.leader_group, inbox.push, on_failure=failed)
+        return LeaderElection(
+            self._settings,
+            topics.leader_topic,
+            topics.leader_group,
+            lambda item: inbox.push(item, Lane.MEMBERSHIP),
+            on_failure=failed,
+            progress=self._progress,
+        )
 
     def _failed(self, part: str) -> Callable[[BaseException], None]:
         """The call-back of a part's thread: hand the failure to the loop."""
@@ -151,9 +185,8 @@ class KafkaLog:
         if self._closing or inbox is None or self._on_end is None:
             return
         try:
-            if part == READER:
-                self._reader = self._make_reader(inbox)
-                self._reader.start()
+            if part in _LANES:
+                self._start_reader(part, inbox)
             else:
                 self._election = self._make_election(inbox)
                 self._election.stand(self._standing)
@@ -186,8 +219,9 @@ class KafkaLog:
 
     def restart_reading(self, topic: Topic, partition: int) -> None:
         """See `Log.restart_reading`."""
-        if self._reader is not None:
-            self._reader.restart(topic, partition)
+        reader = self._readers.get(_part_of(topic))
+        if reader is not None:
+            reader.restart(topic, partition)
 
     def stand(self, *, stand: bool) -> None:
         """See `Log.stand`."""
@@ -205,6 +239,35 @@ class KafkaLog:
             flushed = self._writer.close(max(0.1, timeout_s / 2))
         if self._election is not None:
             self._election.close(max(0.5, until_s - time.monotonic()))
-        if self._reader is not None:
-            self._reader.close(max(0.5, until_s - time.monotonic()))
+        for reader in self._readers.values():
+            reader.close(max(0.5, until_s - time.monotonic()))
         return flushed
+
+
+def _part_of(topic: Topic) -> str:
+    """Which part reads a topic."""
+    return REGISTRY_READER if topic is Topic.REGISTRY else READER
+
+
+class ReadersAvailability:
+    """Kafka is there while every reader says so.
+
+    Args:
+        on_change: Told when that changes, in the thread of the reader that changed it.
+    """
+
+    def __init__(self, on_change: Callable[[bool], None] | None) -> None:
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._by_part: dict[str, bool] = {}
+        self._available: bool | None = None
+
+    def changed(self, part: str, *, available: bool) -> None:
+        """A reader's word."""
+        with self._lock:
+            self._by_part[part] = available
+            everywhere = all(self._by_part.values())
+            if everywhere is not self._available:
+                self._available = everywhere
+                if self._on_change is not None:
+                    self._on_change(everywhere)

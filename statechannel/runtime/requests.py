@@ -48,6 +48,10 @@ class Surroundings(Protocol):
         """Whether this process leads and may act on it."""
 
     @property
+    def deputizing(self) -> bool:
+        """Whether this process acts for a leader that is not heard."""
+
+    @property
     def acting(self) -> bool:
         """Whether this process may begin operations: caught up, not draining, the log not away."""
 
@@ -241,7 +245,7 @@ class RequestDesk:
     def look(self, now_s: float) -> None:
         """After each turn of the loop: `review`, if there is anything to it."""
         whole = now_s - self._reviewed_s >= self._options.review_s
-        if self._refusals and self._read_to_end and self._around.leading:
+        if self._refusals and self._read_to_end and self._answers_for_all:
             self._say_refusals()
         if self._open and (self._touched or self._review_all or whole):
             if whole:
@@ -286,23 +290,29 @@ class RequestDesk:
         if found.claimer == (around.broker, around.incarnation):
             self._execute(found)
         elif request.problem:
-            if around.leading:
+            if self._answers_for_all:
                 self._answer(found, Rejected("bad-request", request.problem), now_s)
         elif (found.claimer is None or not around.is_alive(*found.claimer)) and self._concerns_us(request):
             claim = Progress(request.id, Stage.CLAIMED, around.broker, around.incarnation, found.claimed_at)
             self._repeat(found, request_record.encode(claim), now_s)
+
+    @property
+    def _answers_for_all(self) -> bool:
+        """Whether requests that concern no broker by its id are for this one; the first claim in the log decides."""
+        return self._around.leading or self._around.deputizing
 
     def _concerns_us(self, request: Request) -> bool:
         around = self._around
         if request.asked == Asked.SHUTDOWN:
             return request.broker == around.broker
         if request.asked in _BY_LEADER:
-            return around.leading
+            return self._answers_for_all
         if request.asked == Asked.EXTENSION and request.addressee is not Addressee.OWNER:
+            # Not for a deputy: what an extension does as leader need not be judged by the log.
             return around.leading if request.addressee is Addressee.LEADER else request.broker == around.broker
         owner = around.owner_of(request.name)
         if owner is None or not around.is_alive(owner):
-            return around.leading
+            return self._answers_for_all
         return owner == around.broker
 
     def _repeat(self, found: _Open, value: bytes, now_s: float) -> None:

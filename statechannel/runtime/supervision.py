@@ -67,15 +67,23 @@ class Watchdog:
         beats: A number that grows while the loop lives.
         limit_s: Standing still for so long is called stuck.
         on_stuck: Told once, in this thread, what the loop's thread was doing; again after a recovery.
+        loop_lives: Asked in this thread each time: False where the loop was closed, which ends the watch.
     """
 
     def __init__(
-        self, beats: Callable[[], int], *, limit_s: float, on_stuck: Callable[[str], None], loop_thread: int
+        self,
+        beats: Callable[[], int],
+        *,
+        limit_s: float,
+        on_stuck: Callable[[str], None],
+        loop_thread: int,
+        loop_lives: Callable[[], bool] = lambda: True,
     ) -> None:
         self._beats = beats
         self._limit_s = limit_s
         self._on_stuck = on_stuck
         self._loop_thread = loop_thread
+        self._loop_lives = loop_lives
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statechannel-watchdog", daemon=True)
         self.stuck = False
@@ -93,7 +101,7 @@ class Watchdog:
     def _run(self) -> None:
         interval_s = self._limit_s / 10
         seen, still_s, looked_s = self._beats(), 0.0, time.monotonic()
-        while not self._stopping.wait(interval_s):
+        while not self._stopping.wait(interval_s) and self._loop_lives():
             now_s = time.monotonic()
             still_s += min(now_s - looked_s, 2 * interval_s)
             looked_s = now_s

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statechannel.core import commands
+from statechannel.core.effects import CallHook, Hook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from statechannel.core.engine import Engine
+    from statechannel.runtime.exits import Stopped
 
 
 class EngineSurroundings:
@@ -34,6 +36,11 @@ class EngineSurroundings:
         return self._engine.leading
 
     @property
+    def deputizing(self) -> bool:
+        """Whether this process acts for a leader that is not heard."""
+        return self._engine.deputizing
+
+    @property
     def acting(self) -> bool:
         """Whether this process may begin operations."""
         return self._engine.stopped is None and self._engine.refusal() is None
@@ -48,9 +55,21 @@ class EngineSurroundings:
         member = self._engine.presence.members.alive.get(broker)
         return member is not None and incarnation in (None, member.incarnation)
 
-    def held(self) -> int:
-        """Bundles that this broker owns, or has not finished letting go, by its own view."""
-        return sum(key.owner == self.broker for replica in self._engine.replicas for key in replica.view.live())
+    def left_behind(self) -> str:
+        """What a departure has not handed over, for people; empty where nothing was left."""
+        return self._engine.departure.left_behind
+
+    def let_go(self, stopped: Stopped) -> list[CallHook]:
+        """End the engine between two steps, for a cause outside of it; the hooks for what it served or prepared until now."""
+        engine = self._engine
+        releases = []
+        if engine.stopped is None:
+            deadline_s = engine.config.hook_deadline_s
+            for name, held in engine.reactions.holdings.items():
+                generation = held.generation if held.generation is not None else held.prepared
+                releases.append(CallHook(0, Hook.ON_RELEASE, name, generation or 0, None, deadline_s))
+            engine.stop(stopped.reason, stopped.detail)
+        return releases
 
     def urls_of(self, broker: str) -> Mapping[str, str]:
         """Listeners of a broker as it registered them."""

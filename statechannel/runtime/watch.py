@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.core.bounded import remember
 from statechannel.core.commands import Lookup
+from statechannel.core.freshness import lag_s
 from statechannel.core.inputs import AppendFailed
 from statechannel.core.states import IN_FLIGHT
 from statechannel.runtime import outcomes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from statechannel.core.engine import Engine
     from statechannel.core.inputs import Appended, RecordRead
     from statechannel.core.record import Record
+    from statechannel.runtime.hook_runner import HookCounts
     from statechannel.runtime.metrics import Metrics
     from statechannel.runtime.traces import Traces
 
@@ -93,7 +95,7 @@ class Watch:
 
     # --- how things are ---------------------------------------------------------------------------------------------
 
-    def look(self, *, inbox: int, commands: int, requests: int, hooks: int, unanswered: int) -> None:
+    def look(self, *, inbox: int, commands: int, requests: int, hooks: HookCounts, unanswered: int) -> None:
         """Set the gauges; called about once a second.
 
         Args:
@@ -113,16 +115,19 @@ class Watch:
         put("log_silence_seconds", presence.silence_s)
         put("bundles_serving", engine.reactions.serving_count)
         put("oldest_in_flight_seconds", self.flights.oldest_s(time.monotonic()))
+        put("forged_records", engine.provenance.forged)
         put("pending_records", len(engine.proposals))
         put("lookups_waiting", engine.lookups.waiting)
         put("commands_waiting", commands)
         put("requests_open", requests)
-        put("hooks_running", hooks)
+        put("hooks_running", hooks.running)
+        put("hooks_late", hooks.late)
         put("writer_queue_records", unanswered)
         put("inbox_records", inbox)
         put("loop_last_progress_timestamp_seconds", time.time())
         for replica in engine.replicas:
             put("lag_records", max(0, replica.end_offset - replica.position), str(replica.partition))
+            put("view_lag_seconds", lag_s(engine, replica), str(replica.partition))
         for state in IN_FLIGHT:
             count = sum(key.state is state for replica in engine.replicas for key in replica.view.in_flight)
             put("bundles_in_flight", count, state)

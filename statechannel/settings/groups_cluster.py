@@ -106,7 +106,8 @@ class ChannelSettings(Group):
     segment_bytes: int = setting(64 * 1024 * 1024, "Closes a segment earlier when much is written.", ge=1_048_576)
     delete_retention_ms: int = setting(
         7 * DAY_MS,
-        "How long a null outlives what it has deleted: a reader that was away less long still sees it.",
+        "How long a null outlives what it has deleted: a reader that was away less long still sees it, and every replica's "
+        "cleaner has come by.",
         ge=1_000,
     )
     min_cleanable_dirty_ratio: float = setting(

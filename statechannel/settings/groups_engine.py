@@ -112,6 +112,13 @@ class HookSettings(Group):
         gt=0,
         le=600,
     )
+    threads_max: int = setting(
+        32,
+        "Hooks that are plain functions (`BlockingBrokerHooks`) and may run at the same time, each in a thread. A function "
+        "that never returns keeps its thread; with all of them kept `/readyz` fails.",
+        ge=1,
+        le=1_000,
+    )
     handover_window: int = setting(
         64,
         "Hand-overs of a shutdown that run at once: upstream's number for overrides.",
@@ -207,6 +214,14 @@ class LimitSettings(Group):
     operations_max: int = setting(10_000, "Operations whose end is remembered for those who ask later.", ge=1)
     remembered_max: int = setting(
         10_000, "Processes that are remembered after they left or were lost, the newest of them.", ge=100
+    )
+    members_max: int = setting(
+        2_000,
+        "Brokers that may be heard at once; a newcomer beyond them is not taken in, and none of them makes room.",
+        ge=10,
+    )
+    members_max_mib: int = setting(
+        64, "Likewise by the size of their heartbeats; those of at most 64 KiB are kept in any case.", ge=1
     )
     replay_tail_records: int = setting(
         10_000,

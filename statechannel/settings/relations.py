@@ -85,11 +85,11 @@ RELATIONS: tuple[Relation, ...] = (
         lambda s: s.channel.min_compaction_lag_ms <= s.channel.max_compaction_lag_ms,
     ),
     Relation(
-        "channel.min_compaction_lag_ms",
-        "<=",
+        "channel.max_compaction_lag_ms",
+        "<= half of",
         "channel.delete_retention_ms",
-        "a null must be there for as long as what it deletes may be read",
-        lambda s: s.channel.min_compaction_lag_ms <= s.channel.delete_retention_ms,
+        "replicas clean apart: when a null goes, each of them must have removed what it hid (protocol section 6)",
+        lambda s: 2 * s.channel.max_compaction_lag_ms <= s.channel.delete_retention_ms,
     ),
     Relation(
         "channel.segment_ms",

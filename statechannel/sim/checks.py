@@ -7,21 +7,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core.bundle import parse_key
 from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
-from statechannel.core.cold_start import Mark, decode_mark
+from statechannel.core.inputs import Topic
+from statechannel.core.marks import Mark, decode_mark
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import Verdict
+from statechannel.sim.forgeries import Forgeries
 from statechannel.sim.misleading import misleading
 from statechannel.sim.presence_checks import PresenceChecks
 from statechannel.sim.truth import Truth, accepted_of, compare
 from statechannel.sim.violation import Violation
+from statechannel.sim.vouching import vouched_to
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from statechannel.core.effects import Append
     from statechannel.core.inputs import RecordRead
     from statechannel.core.replica import Replica
     from statechannel.sim.process import Process
     from statechannel.sim.world import World
 
 _FULL_CHECK_EVERY = 24
+_ROUNDED_S = 0.002
+_CLOCKS_APART_MS = 2_500  # what a reader knows of log time it has from the registry
 
 
 def overlap(one: str, other: str) -> bool:
@@ -51,14 +59,23 @@ class Checks:
         self._since_full: dict[tuple[str, int], int] = {}
         self.operations: dict[str, int] = {}
         self.presence = PresenceChecks(world)
-        self._old_history: set[tuple[str, int]] = set()
+        self.forgeries = Forgeries()
+        # Who judges on as before a cold start, by name and partition: offset of the mark at which it has to start over.
+        self._old_history: dict[tuple[str, int], int] = {}
+        self._heard_ms: dict[tuple[str, int], int] = {}  # log time of the newest heartbeat that it has read
         self._marks: set[tuple[int, int]] = set()  # partition and offset of those that count
         # By incarnation and partition, until the mark is in the log.
         self._assumed: dict[tuple[str, int], _Assumed] = {}
+        # How far the log vouched by itself when the process, by name, had read the partition to its end.
+        self._vouched: dict[tuple[str, int], int] = {}
+        # For good, whatever becomes of the truth: who served what, and the newest version of each namespace.
+        self._servers: dict[int, dict[tuple[str, int], str]] = {}
+        self._namespaces: dict[int, dict[bytes, int]] = {}
 
     def appended(self, who: str, record: RecordRead) -> None:
         """The omniscient reader reads every record as it lands."""
         world = self._world
+        self.forgeries.appended(record)
         judgement = world.truths[record.partition].read(record)
         for (_, partition), assumed in self._assumed.items():
             if partition == record.partition:
@@ -72,6 +89,7 @@ class Checks:
                 self.operations.setdefault(operation, record.offset)
                 world.clients.accepted(operation, record.offset)
             self.presence.forced(judgement.record)
+            self._grown(record, judgement.record.version)
         world.trace.count(f"verdict {verdict}")
         if judgement is None or judgement.record is None:
             what = "" if record.value is None else repr(record.value[:60])
@@ -82,6 +100,20 @@ class Checks:
         world.note(
             f"{who} {record.partition}/{record.offset} {(record.key or b'').decode(errors='replace')} {what}: {verdict}"
         )
+
+    def marks(self, partition: int) -> list[int]:
+        """Offsets of the marks that count."""
+        return [offset for place, offset in self._marks if place == partition]
+
+    def _grown(self, record: RecordRead, version: int) -> None:
+        """No namespace begins anew."""
+        key = record.key or b""
+        if b"/0x" in key:
+            return
+        versions = self._namespaces.setdefault(record.partition, {})
+        if version <= versions.get(key, 0):
+            raise Violation("anew", f"{key.decode()} begins anew at version {version} after {versions[key]}")
+        versions[key] = version
 
     # --- who serves -------------------------------------------------------------------------------------------------
 
@@ -114,6 +146,11 @@ class Checks:
             raise Violation(
                 "serving", f"{process.name} serves {bundle} at {generation} by the record of {grant.writer}"
             )
+        if grant.offset >= 0 and self.forgeries.is_forged(truth.view.partition, grant.offset):
+            raise Violation(
+                "forged", f"{process.name} serves {bundle} at {generation} by a record that it did not write"
+            )
+        self._serves_first(process, truth.view.partition, bundle, generation)
         for other in world.alive():
             if other is process:
                 continue
@@ -121,8 +158,16 @@ class Checks:
             past = (other.name, process.engine.partition_of(parts.namespace)) in self._old_history
             if other.served.get(bundle) == generation and not past:
                 raise Violation("serving", f"{other.name} and {process.name} both serve {bundle} at {generation}")
-            if world.options.lease and not other.paused:
+            if world.options.lease and not other.halted:  # who halts is asked by the clock (`Lease.serves_at`)
                 self._lease(process, other, bundle)
+
+    def _serves_first(self, process: Process, partition: int, bundle: str, generation: int) -> None:
+        """A generation is one process's for good, long after that has ended."""
+        if (process.name, partition) in self._old_history:
+            return
+        first = self._servers.setdefault(partition, {}).setdefault((bundle, generation), process.name)
+        if first != process.name:
+            raise Violation("twice", f"{process.name} serves {bundle} at {generation}, as {first} did")
 
     def _lease(self, process: Process, other: Process, bundle: str) -> None:
         for name, generation in other.served.items():
@@ -139,12 +184,12 @@ class Checks:
         place = (process.name, record.partition)
         if not replica.caught_up:
             was_caught_up = self._since_full.pop(place, None) is not None
-            if was_caught_up and record.key == COLD_START_KEY and (record.partition, record.offset) not in self._marks:
+            # A reader may also be opened anew, meet a gap here, or start over for a mark of before whose writer it did not know.
+            has_read_it = replica.phase is Phase.START_OVER and replica.position > record.offset
+            if was_caught_up and has_read_it and record.key == COLD_START_KEY and not self.marks(record.partition):
                 raise Violation("mark", f"{process.name} starts over at {record.offset} for a mark that is void")
-            if replica.phase in (Phase.START_OVER, Phase.READING):
-                self._old_history.discard(place)
             return
-        if place in self._old_history or record.partition in process.engine.cold_start.running:
+        if self.judges_by_another_history(process, record.partition):
             return
         count = self._since_full.get(place, _FULL_CHECK_EVERY)
         if count >= _FULL_CHECK_EVERY:
@@ -165,8 +210,54 @@ class Checks:
         if have != want:
             raise Violation("history", f"{process.name} at {record.offset} holds {have} instead of {want}")
 
+    def stepped(self, process: Process) -> None:
+        """Who reads the mark of another process's cold start joins anew, or waits until it knows that process."""
+        for replica in process.engine.replicas if self._old_history else ():
+            place = (process.name, replica.partition)
+            mark = self._old_history.get(place)
+            if mark is None:
+                continue
+            took_it_in = replica.phase is Phase.WAITING and replica.applied >= mark
+            if took_it_in or replica.phase in (Phase.CLOSED, Phase.START_OVER, Phase.READING):
+                del self._old_history[place]
+            elif replica.caught_up and replica.applied >= mark and process.engine.judges(replica.partition):
+                raise Violation("mark", f"{process.name} judges on behind the mark of a cold start at {mark}")
+
+    def heard(self, process: Process, records: Iterable[RecordRead]) -> None:
+        """Heartbeats that a process has read."""
+        for record in records:
+            if record.key == HEARTBEAT_KEY and record.topic is Topic.CHANNEL and decode_heartbeat(record.value):
+                place = (process.name, record.partition)
+                self._heard_ms[place] = max(self._heard_ms.get(place, -1), record.timestamp_ms)
+
+    def writes(self, process: Process, append: Append) -> None:
+        """Who was silent says so with a heartbeat, and reads it back, before it writes anything else."""
+        starts_cold = append.partition in process.engine.cold_start.running
+        if append.topic is not Topic.CHANNEL or append.key == HEARTBEAT_KEY or starts_cold:
+            return
+        heard_ms = self._heard_ms.get((process.name, append.partition), -1)
+        silent_s = (self._world.now_ms - heard_ms) / 1000
+        if silent_s > process.engine.config.cold_start_after_s + _ROUNDED_S:
+            raise Violation(
+                "silence", f"{process.name} writes {append.key!r} after {silent_s:.1f} s without a heartbeat"
+            )
+
+    def judges_by_another_history(self, process: Process, partition: int) -> bool:
+        """Whether a process goes by what counted before a cold start, or by what counts only once its mark is in the log."""
+        return (process.name, partition) in self._old_history or partition in process.engine.cold_start.running
+
+    def read_to_the_end(self, process: Process, partition: int) -> None:
+        """A process waits for somebody's word: a log without gaps leaves nothing to guess."""
+        world = self._world
+        log, replica = world.logs[partition], process.engine.replicas[partition]
+        if not log.cleaned and not world.options.forgiving:
+            raise Violation("lenient", f"{process.name} waits with {log.end} records of a whole log: {replica.why}")
+        self._vouched[process.name, partition] = vouched_to(
+            log, replica.position, world.now_ms, marks=self.marks(partition), slack_ms=_CLOCKS_APART_MS
+        )
+
     def cold_start(self, process: Process, partition: int) -> None:
-        """What the cold leader takes for the truth may differ from it only where the log misleads."""
+        """No log is overruled that vouches by itself; of others only what misleads may be taken for the truth."""
         world = self._world
         world.trace.count("cold starts")
         self.presence.nobody_caught_up(process)
@@ -177,6 +268,13 @@ class Checks:
         want = truth.states[offset] if 0 <= offset < truth.end else {}
         wrong = {key for key in have.keys() | want.keys() if have.get(key) != want.get(key)}
         owed = truth.debts[offset] if 0 <= offset < truth.end else frozenset()
+        vouched = self._vouched.get((process.name, partition), -1)
+        is_marked = any(mark > vouched for mark in self.marks(partition))  # a stranger's may have come since
+        if vouched >= 0 and not is_marked and not world.options.forgiving:
+            raise Violation(
+                "cold-start",
+                f"{process.name} starts cold although the log vouches through {vouched}; changes {sorted(wrong)[:3]}",
+            )
         if not wrong and not owed:
             return
         misled = misleading(world.logs[partition], truth, offset)
@@ -203,15 +301,18 @@ class Checks:
         if assumed.differs:
             world.trace.count("cold starts that changed the truth")
             world.clients.cold_start_changed_the_truth()
+            if not world.options.forgiving:
+                self._servers.pop(record.partition, None)
+                self._namespaces.pop(record.partition, None)
         assumed.truth.take_over(world.truths[record.partition], record.offset)
         world.truths[record.partition] = assumed.truth
         others = (other.name for other in world.alive() if other.incarnation != starter)
-        self._old_history |= {(name, record.partition) for name in others}
+        self._old_history |= {(name, record.partition): record.offset for name in others}
 
     def _is_void(self, mark: Mark, record: RecordRead) -> bool:
         """Somebody knew the history between what the mark's writer had read and the mark."""
         partition = record.partition
-        return any(
+        return mark.through >= record.offset or any(
             decode_heartbeat(entry.value) is not None
             if entry.key == HEARTBEAT_KEY
             else (partition, entry.offset) in self._marks

@@ -12,6 +12,7 @@ from statechannel.core.commands import (
     Command,
     CreateNamespace,
     DeleteNamespace,
+    Done,
     Lookup,
     Outcome,
     Owned,
@@ -23,7 +24,9 @@ from statechannel.core.commands import (
     Transfer,
     Unload,
 )
+from statechannel.core.freshness import SILENT_BEATS
 from statechannel.core.inputs import CommandReceived
+from statechannel.core.replica import Phase
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 from statechannel.sim.violation import Violation
@@ -40,6 +43,7 @@ class _Asked:
     process: Process
     command: Command
     due_s: float
+    asked_s: float
 
 
 class Clients:
@@ -58,7 +62,8 @@ class Clients:
         self._tokens += 1
         token = self._tokens
         limit_s = command.budget_s + 5 if isinstance(command, Shutdown) else getattr(command, "timeout_s", 0.0)
-        self._open[token] = _Asked(process, command, self._world.events.now_s + limit_s + ANSWER_SLACK_S)
+        now_s = self._world.events.now_s
+        self._open[token] = _Asked(process, command, now_s + limit_s + ANSWER_SLACK_S, now_s)
         self._world.note(f"{process.name} is asked: {command}")
         self._world.trace.count(f"command {type(command).__name__}")
         process.take(CommandReceived(token, command))
@@ -88,6 +93,27 @@ class Clients:
             if offset is not None:
                 raise Violation("answer", f"{process.name} says {outcome}, but it was accepted at {offset}")
             self._refused[asked.command.operation] = f"{process.name} said {outcome}"
+        if isinstance(asked.command, Shutdown):
+            self._check_departure(process, outcome, asked)
+
+    def _check_departure(self, process: Process, outcome: Outcome, asked: _Asked) -> None:
+        """Who says that it has left in order serves nothing by the log; who says that it could not has used its time."""
+        world = self._world
+        if isinstance(outcome, Rejected) and outcome.reason == "shutdown-late":
+            stopped = any(replica.phase is Phase.STOPPED for replica in process.engine.replicas)
+            budget_s = asked.command.budget_s if isinstance(asked.command, Shutdown) else 0.0
+            if world.events.now_s - asked.asked_s < budget_s and not stopped:
+                raise Violation("answer", f"{process.name} gives up before its time: {outcome}")
+        if not isinstance(outcome, Done):
+            return
+        me = (process.broker, process.incarnation)
+        for truth in world.truths:
+            if world.checks.judges_by_another_history(process, truth.view.partition):
+                continue
+            for key in truth.view.live():
+                forged = world.checks.forgeries.is_forged(truth.view.partition, key.offset)
+                if key.owner == process.broker and key.server == me and not forged:
+                    raise Violation("answer", f"{process.name} says {outcome}, but leaves {key.name} behind")
 
     def _check_owner(self, process: Process, outcome: Owned) -> None:
         namespace = outcome.bundle.rpartition("/")[0]
@@ -99,6 +125,20 @@ class Clients:
         key = engine.key(outcome.bundle)
         if key is None or key.state not in (State.ASSIGNED, State.SPLITTING) or key.generation != outcome.generation:
             raise Violation("answer", f"{process.name} names {outcome}, but holds {key!r}")
+        self._check_age(process, engine.partition_of(namespace))
+
+    def _check_age(self, process: Process, partition: int) -> None:
+        """An answer without an age comes from a view in which nothing is missing that is older than the patience."""
+        world, engine = self._world, process.engine
+        unread = world.logs[partition].next(engine.replicas[partition].position)
+        if unread is None:
+            return
+        config = engine.config
+        patience_s = config.safe_after_s + SILENT_BEATS * config.heartbeat_interval_s
+        late_s = world.events.now_s - world.log_s(unread.timestamp_ms)
+        if late_s > patience_s + ANSWER_SLACK_S:
+            missing = f"has not read offset {unread.offset}, {late_s:.1f} s old"
+            raise Violation("age", f"{process.name} takes its view for current, but {missing}")
 
     def cold_start_changed_the_truth(self) -> None:
         """The loss that a cold start may bring: what was refused may count as accepted from here on (late copies too)."""
@@ -115,7 +155,7 @@ class Clients:
         return [
             f"{asked.process.name} has not answered {asked.command}"
             for asked in self._open.values()
-            if now_s > asked.due_s and asked.process.alive and not asked.process.paused
+            if now_s > asked.due_s and asked.process.running and asked.process is not self._world.sick
         ]
 
     # --- what callers want ------------------------------------------------------------------------------------------
@@ -123,7 +163,7 @@ class Clients:
     def random_command(self, rng: Random, number: int) -> None:
         """Ask some process for something."""
         world = self._world
-        fit = [process for process in world.alive() if not process.paused]
+        fit = [process for process in world.alive() if not process.halted]
         if not fit:
             return
         process = rng.choice(fit)
@@ -167,11 +207,26 @@ class Clients:
             return AwaitOperation(rng.choice(self._operations[-5:]), 5.0)
         return Split(f"{namespace}/topic-1", operation, 3.0, at=(7, 9))
 
+    def unload_from(self, owner: Process) -> None:
+        """Others ask for what a process owns: it may have no part in the end of it."""
+        fit = [p for p in self._world.alive() if p.engine.caught_up and p is not owner]
+        for truth in self._world.truths:
+            for key in truth.view.live():
+                if fit and key.state is State.ASSIGNED and key.to == owner.broker:
+                    self.ask(fit[0], Unload(key.name, f"unload-{key.name}", 5.0))
+
+    def ask_for_owners(self, process: Process) -> None:
+        """Look up every bundle at one process."""
+        if process.alive and not process.halted:
+            for truth in self._world.truths:
+                for key in truth.view.live():
+                    self.ask(process, Lookup(key.name, 1.0, read_only=True))
+
     def touch_everything(self) -> None:
         """Liveness: every bundle is looked up, so that every one gets an owner."""
         for truth in self._world.truths:
             names = [key.name for key in truth.view.live()]
-            fit = [process for process in self._world.alive() if process.engine.caught_up]
+            fit = [p for p in self._world.alive() if p.engine.caught_up and p is not self._world.sick]
             for index, name in enumerate(names):
                 if fit:
                     self.ask(fit[index % len(fit)], Lookup(name, 10.0))

@@ -16,7 +16,11 @@ _INTERVAL_S = 0.5
 
 
 class Election:
-    """Sticky: the seat moves only when its holder leaves, times out, or is pushed."""
+    """Sticky: the seat moves only when its holder leaves, times out, or is pushed.
+
+    Attributes:
+        frozen: Keeps the seat whatever befalls it: an election that is not tied to the loop (an older version).
+    """
 
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world
@@ -25,6 +29,7 @@ class Election:
         self._seen_s: dict[Process, float] = {}
         self._to_tell: dict[Process, None] = {}
         self.holder: Process | None = None
+        self.frozen: Process | None = None
         world.events.after(_INTERVAL_S, self._tick)
 
     def stand(self, process: Process, *, stand: bool) -> None:
@@ -44,8 +49,12 @@ class Election:
             self._world.trace.count("rebalances")
             self._vacate()
 
+    def _present(self, process: Process) -> bool:
+        """Whether the process is a member of the group that may sit."""
+        return process is self.frozen or (process.at_coordinator and not process.halts_election)
+
     def _vacate(self) -> None:
-        if self.holder is not None:
+        if self.holder is not None and self.holder is not self.frozen:
             self._to_tell[self.holder] = None
             self.holder = None
 
@@ -54,19 +63,22 @@ class Election:
         now_s = world.events.now_s
         world.events.after(_INTERVAL_S, self._tick)
         for process in list(self._wishes):
-            if process.reachable:
+            if self._present(process):
                 self._seen_s[process] = now_s
+            elif process.halts_election and self.holder is process and not self.frozen:
+                world.trace.count("seats given up by a hung loop")
+                self._vacate()
             elif now_s - self._seen_s.get(process, 0.0) > SESSION_TIMEOUT_S and self.holder is process:
                 world.trace.count("leaders timed out")
                 self._vacate()
             if not process.alive and self.holder is not process:
                 del self._wishes[process]
                 self._to_tell.pop(process, None)
-        for process in [process for process in self._to_tell if process.reachable]:
+        for process in [process for process in self._to_tell if process.at_coordinator]:
             del self._to_tell[process]
             process.take(LeadershipChanged(elected=False))
         if self.holder is None:
-            fit = [p for p in self._wishes if p.reachable and p not in self._to_tell]
+            fit = [p for p in self._wishes if self._present(p) and p not in self._to_tell]
             if fit:
                 self.holder = self._rng.choice(fit)
                 world.trace.count("elections")

@@ -10,7 +10,9 @@ from statechannel.core.codec import HEARTBEAT_KEY
 from statechannel.core.commands import Shutdown
 from statechannel.core.inputs import Topic
 from statechannel.sim import junk
+from statechannel.sim.blackouts import BACK_WITHIN_S
 from statechannel.sim.drafts import Scribe
+from statechannel.sim.process import ELECTION, READ, WRITE, Link
 
 if TYPE_CHECKING:
     from statechannel.sim.process import Process
@@ -19,8 +21,32 @@ if TYPE_CHECKING:
 Fault = Callable[[Random], None]
 
 SLEEPS = 2
+NIGHTS = 3
+NIGHT_S = (10.5, 11.0, 12.0, 14.0)
+"""Longer than half the lag, shorter than the lag: nothing is cleaned away before the sleeper comes to it."""
+NIGHT_OVER_S = 35.0
+"""By then the last night has ended in a cold start, and its sleeper is awake."""
+FORGERIES = 6
+FALSE_MARKS = 6
+COPIED_ID = 0.4
 SLEEP_AGAIN_S = 3.0
 SLEEP_MAX_S = 45.0
+REOPENED = 6
+LEAVES_MEANWHILE = 0.3
+PARTIAL_FAULTS = 4
+PARTIAL_SPANS_S = (2.0, 7.0, 15.0, 30.0)
+LAG_MAX_EXPIRIES = 3.0
+ASKED_AFTER_S = (1.0, 4.0, 8.0, 12.0)
+"""When a reader that lags is asked for owners."""
+
+
+def sicknesses(world: World) -> list[list[Link]]:
+    """Sets of connections that may be lost while all others work."""
+    registry = [(Topic.REGISTRY, 0)]
+    channel = [(Topic.CHANNEL, log.partition) for log in world.logs]
+    found = [[Link(way, *place) for place in places] for way in (WRITE, READ) for places in (registry, channel)]
+    found += [[Link(way, *place) for way in (WRITE, READ)] for place in channel]
+    return [*found, [ELECTION]]
 
 
 class Faults:
@@ -31,6 +57,7 @@ class Faults:
         self._skip = skip
         self._stranger = Scribe("x", "i9")
         self._asleep: list[Process] = []
+        self._wake_late: set[Process] = set()
         self.planned = 0
 
     def plan(self) -> None:
@@ -51,6 +78,23 @@ class Faults:
         if options.sleepers:
             times_s = Random(f"{world.seed}/sleepers")
             entries += [(times_s.uniform(5.0, options.duration_s), self._sleep) for _ in range(SLEEPS)]
+        if options.forgers:
+            times_s = Random(f"{world.seed}/forgers")
+            entries += [(times_s.uniform(5.0, options.duration_s), self._forge) for _ in range(FORGERIES)]
+        late = Random(f"{world.seed}/single connections")
+        for partial, wanted in ((self._sever, options.links), (self._hang, options.hangs), (self._lag, options.lags)):
+            if wanted:
+                entries += [(late.uniform(5.0, options.duration_s), partial) for _ in range(PARTIAL_FAULTS)]
+        if options.reopened:
+            times_s = Random(f"{world.seed}/reopened")
+            entries += [(times_s.uniform(5.0, options.duration_s), self._reopen) for _ in range(REOPENED)]
+        if options.false_marks:
+            times_s = Random(f"{world.seed}/false marks")
+            entries += [(times_s.uniform(5.0, options.duration_s), self._mark) for _ in range(FALSE_MARKS)]
+        if options.late_returns:
+            times_s = Random(f"{world.seed}/late returns")
+            entries += [(times_s.uniform(0.4, 1.0) * options.duration_s, self._night) for _ in range(NIGHTS)]
+        entries += world.blackouts.plan(self._hostile, self._lose)
         self.planned = len(entries)
         for number, (when_s, fault) in enumerate(entries):
             if number not in self._skip:
@@ -99,6 +143,10 @@ class Faults:
             return holder
         return rng.choice(fit)
 
+    def _later(self, after_s: float, cure: Callable[[], None]) -> None:
+        """End a fault, unless all faults are over by then: who is sick at the end must stay sick."""
+        self._world.events.after(after_s, lambda: cure() if self._world.faulty else None)
+
     # --- the last caught-up member is only paused -------------------------------------------------------------------
 
     def _sleep(self, rng: Random) -> None:
@@ -123,16 +171,28 @@ class Faults:
 
         for _ in range(rng.randint(0, 4)):
             world.events.after(rng.uniform(0.1, 4.0), stranger)
-        world.events.after(SLEEP_MAX_S, sleeper.wake)
+        self._later(SLEEP_MAX_S, sleeper.wake)
+
+    def _night(self, rng: Random) -> None:
+        """The same, and nobody comes back before the log has ceased to vouch by itself."""
+        world = self._world
+        self._sleep(rng)
+        if self._asleep and self._asleep[-1].alive:
+            world.trace.count("late returns")
+            world.blackouts.rest(rng.choice(NIGHT_S))
+            self._wake_late.add(self._asleep[-1])
 
     def cold_start_began(self, process: Process) -> None:
         """A sleeper wakes beside it, at the worst time."""
-        if not self._asleep:
+        if not self._asleep or not self._world.faulty:
             return
-        world, rng = self._world, process.rng
+        rng = process.rng
         sleeper = self._asleep.pop()
+        if sleeper in self._wake_late:
+            self._later(rng.uniform(0.5, 6.0), sleeper.wake)  # its mark is in the log by then, most often
+            return
         process.slow = rng.random() < 0.8  # noqa: PLR2004
-        world.events.after(rng.uniform(0.0, 2.0), sleeper.wake)
+        self._later(rng.uniform(0.0, 2.0), sleeper.wake)
         self._end_slow_spell(process, SLEEP_MAX_S)
 
     # --- processes --------------------------------------------------------------------------------------------------
@@ -147,7 +207,10 @@ class Faults:
 
     def _restart(self, broker: str) -> None:
         world = self._world
-        if world.faulty and not any(process.broker == broker for process in world.alive()):
+        rest_s = world.blackouts.rest_s
+        if rest_s > 0:
+            world.events.after(rest_s + world.rng.uniform(0.0, BACK_WITHIN_S), lambda: self._restart(broker))
+        elif world.faulty and not any(process.broker == broker for process in world.alive()):
             world.spawn(broker)
 
     def _crash(self, rng: Random) -> None:
@@ -170,7 +233,7 @@ class Faults:
             self._world.note(f"{victim.name} is paused for {span_s} s")
             self._world.trace.count("pauses")
             victim.pause()
-            self._world.events.after(span_s, victim.wake)
+            self._later(span_s, victim.wake)
 
     def _cut(self, rng: Random) -> None:
         victim = self._victim(rng)
@@ -179,7 +242,60 @@ class Faults:
             self._world.note(f"{victim.name} is cut off for {span_s} s")
             self._world.trace.count("cuts")
             victim.cut_off()
-            self._world.events.after(span_s, victim.heal)
+            self._later(span_s, victim.heal)
+
+    def _sever(self, rng: Random) -> None:
+        """One connection is away, or one kind of them, all else works."""
+        victim = self._victim(rng)
+        if victim is not None:
+            links = rng.choice(sicknesses(self._world))
+            span_s = rng.choice(PARTIAL_SPANS_S)
+            self._world.note(f"{victim.name} loses {', '.join(map(str, links))} for {span_s} s")
+            self._world.trace.count("single connections cut")
+            victim.sever(links)
+            self._later(span_s, victim.heal)
+
+    def _hang(self, rng: Random) -> None:
+        victim = self._victim(rng)
+        if victim is not None:
+            span_s = rng.choice(PARTIAL_SPANS_S)
+            self._world.note(f"the loop of {victim.name} hangs for {span_s} s")
+            self._world.trace.count("hung loops")
+            victim.hang()
+            self._later(span_s, victim.wake)
+
+    def _lag(self, rng: Random) -> None:
+        """Records of a topic, or of all, are delivered late; what is late stays in order."""
+        victim = self._victim(rng)
+        if victim is not None:
+            topics = rng.choice(([Topic.REGISTRY], [Topic.CHANNEL], [Topic.CHANNEL], [Topic.REGISTRY, Topic.CHANNEL]))
+            lag_s = rng.uniform(0.3, LAG_MAX_EXPIRIES) * victim.engine.config.member_expiry_s
+            span_s = rng.choice(PARTIAL_SPANS_S)
+            self._world.note(f"{victim.name} reads {', '.join(topics)} {lag_s:.1f} s late for {span_s} s")
+            self._world.trace.count("readers that lag")
+            victim.lag_s.update(dict.fromkeys(topics, lag_s))
+            for after_s in ASKED_AFTER_S:
+                self._world.events.after(after_s, lambda: self._world.clients.ask_for_owners(victim))
+            self._later(span_s, victim.heal)
+
+    def _leave(self, process: Process, budget_s: float) -> None:
+        if process.alive:
+            self._world.trace.count("departures during a join")
+            self._world.clients.ask(process, Shutdown(budget_s))
+
+    def _reopen(self, rng: Random) -> None:
+        victim = self._victim(rng)
+        if victim is not None:
+            self._world.note(f"the reader of {victim.name} is opened anew")
+            self._world.trace.count("readers opened anew")
+            leaves = self._world.options.shutdowns and rng.random() < LEAVES_MEANWHILE
+            if leaves:  # and the join takes a while
+                victim.lag_s[Topic.CHANNEL] = rng.uniform(1.0, 6.0)
+                self._later(rng.choice(PARTIAL_SPANS_S), victim.heal)
+            victim.reopen()
+            if leaves:
+                budget_s = rng.choice((0.3, 5.0, 20.0))
+                self._later(rng.uniform(0.1, 0.5), lambda: self._leave(victim, budget_s))
 
     def _slow(self, rng: Random) -> None:
         victim = self._victim(rng)
@@ -217,7 +333,7 @@ class Faults:
     def _newcomer(self, rng: Random) -> None:  # noqa: ARG002
         world = self._world
         name = f"b{len(world.brokers)}"
-        if len(world.brokers) < world.options.brokers + 2:
+        if len(world.brokers) < world.options.brokers + 2 and not world.blackouts.rest_s:
             world.brokers.append(name)
             world.spawn(name)
 
@@ -236,6 +352,41 @@ class Faults:
         view = world.truths[partition].view
         make = rng.choice((junk.hostile, junk.near_miss))
         self._append(partition, make(rng, view, world.namespaces, world.brokers, self._stranger))
+
+    def _lose(self, rng: Random) -> None:
+        """A proposal that was late: another one was accepted before at its version, which its writer had not seen."""
+        world = self._world
+        log = rng.choice(world.logs)
+        write = junk.loser(rng, world.truths[log.partition].view, self._stranger)
+        if write is not None:
+            world.trace.count("late losers")
+            self._append(log.partition, write)
+
+    def _forge(self, rng: Random) -> None:
+        """A record in the name of a process that lives, or has lived until a moment ago."""
+        world = self._world
+        alive = world.alive()
+        if not alive:
+            return
+        victim = rng.choice(alive)
+        partition = rng.randrange(len(world.logs))
+        mine = [
+            record.id
+            for entry in world.logs[partition].entries
+            if (record := world.checks.forgeries.own_record(victim, entry)) is not None
+        ]
+        copied = rng.choice(mine) if mine and rng.random() < COPIED_ID else None
+        scribe = Scribe(victim.broker, victim.incarnation)
+        write = junk.forged(rng, world.truths[partition].view, world.namespaces, world.brokers, scribe, copied)
+        world.checks.forgeries.written(victim, write.key, write.value)
+        world.append("forger", Topic.CHANNEL, partition, write.key, write.value)
+        world.trace.count("forged records")
+
+    def _mark(self, rng: Random) -> None:
+        """What nobody who started cold has written."""
+        log = rng.choice(self._world.logs)
+        incarnation = rng.choice(self._world.processes).incarnation
+        self._append(log.partition, junk.false_mark(rng, log.end, incarnation))
 
     def _broken(self, rng: Random) -> None:
         world = self._world

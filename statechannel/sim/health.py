@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 from statechannel.core.states import IN_FLIGHT, State
 from statechannel.sim.checks import overlap
+from statechannel.sim.faults import sicknesses
+from statechannel.sim.flood import endure_flood
+from statechannel.sim.process import WRITE, Link, Process
+from statechannel.sim.trickle import join_in_a_trickle, join_without_a_clock
 from statechannel.sim.truth import compare
 from statechannel.sim.violation import Violation
 
@@ -15,10 +20,13 @@ if TYPE_CHECKING:
 LIVENESS_BOUND_S = 75.0
 QUIET_S = 3.0
 MEMBERS_AT_LEAST = 2
+SICK_FOR_S = 40.0
+LEADER_SHARE = 0.8
+HUNG, FROZEN = Link("hung"), Link("frozen")
 
 
 def settle(world: World) -> None:
-    """Let the world get well; raise what is still wrong when the bound has passed."""
+    """Let the world get well, judge it; then, perhaps, once more with one member left sick."""
     world.faulty = False
     world.note("faults are over")
     for process in world.alive():
@@ -26,22 +34,61 @@ def settle(world: World) -> None:
         process.crash_after = None
         process.heal()
         process.wake()
+    _await_health(world, at_least_s=0.0)
+    world.events.run_until(world.events.now_s + QUIET_S)
+    _check_end(world)
+    if world.options.trickle:
+        join_in_a_trickle(world, Random(f"{world.seed}/trickle"))
+        _await_health(world, at_least_s=0.0)
+    if world.options.deaf_joiners:
+        join_without_a_clock(world, Random(f"{world.seed}/deaf joiners"))
+        _await_health(world, at_least_s=0.0)
+    if world.options.registry_floods:
+        endure_flood(world, Random(f"{world.seed}/registry floods"))
+        _await_health(world, at_least_s=0.0)
+    if world.options.sick:
+        sicken(world, Random(f"{world.seed}/sick"))
+        _await_health(world, at_least_s=SICK_FOR_S)
+        world.events.run_until(world.events.now_s + QUIET_S)
+        _check_end(world)
+
+
+def _await_health(world: World, *, at_least_s: float) -> None:
+    """Return once nothing is wrong, every bundle having been looked up, but not before some time has passed."""
     started_s = world.events.now_s
     problems = ["not looked at yet"]
     touched = False
     while problems:
-        if world.events.now_s - started_s > LIVENESS_BOUND_S:
+        if world.events.now_s - started_s > at_least_s + LIVENESS_BOUND_S:
             raise Violation("liveness", f"after {LIVENESS_BOUND_S:g} s: " + "; ".join(problems[:6]))
         _restart_missing(world)
         world.events.run_until(world.events.now_s + 1.0)
         problems = unwell(world)
-        if not problems and not touched:
+        if world.events.now_s - started_s < at_least_s:
+            problems = ["too early to judge"]
+        elif not problems and not touched:
             touched = True
             world.clients.touch_everything()
             problems = ["every bundle was looked up"]
-    world.events.run_until(world.events.now_s + QUIET_S)
-    _check_end(world)
     world.trace.count("healthy after s", int(world.events.now_s - started_s))
+
+
+def sicken(world: World, rng: Random) -> None:
+    """One member falls sick and stays so: most often the one that leads."""
+    holder, alive = world.election.holder, world.alive()
+    sick = holder if holder in alive and rng.random() < LEADER_SHARE else rng.choice(alive)
+    world.sick = sick
+    ways = [*sicknesses(world), [HUNG], [HUNG, FROZEN]]
+    chosen = rng.choice(ways)
+    world.note(f"{sick.name} stays sick: {', '.join(map(str, chosen))}")
+    world.trace.count(f"left sick: {' and '.join(sorted({link.way for link in chosen}))}")
+    if FROZEN in chosen and holder is sick:
+        world.election.frozen = sick
+    if HUNG in chosen:
+        sick.hang()
+    else:
+        sick.sever(chosen)
+    world.clients.unload_from(sick)
 
 
 def _restart_missing(world: World) -> None:
@@ -51,18 +98,19 @@ def _restart_missing(world: World) -> None:
 
 
 def unwell(world: World) -> list[str]:
-    """What is not as it should be in a healthy cluster."""
-    alive = world.alive()
+    """What is not as it should be, whoever is left sick: the others lead, repair, serve and answer."""
+    alive = [process for process in world.alive() if process is not world.sick]
     problems = [f"{p.name} is not caught up ({_phases(p.engine.replicas)})" for p in alive if not p.engine.caught_up]
     problems += [f"{p.name} is in mode {p.engine.mode}" for p in alive if p.engine.mode != "normal"]
+    problems += [f"{p.name} takes no bundles" for p in alive if not p.engine.accepting and not p.engine.draining]
+    problems += [f"{p.name} is not fit to lead" for p in alive if not p.engine.candidacy.seat.fit]
     ids = [process.broker for process in alive]
     problems += [
         f"{process.name} is not the only {process.broker}" for process in alive if ids.count(process.broker) > 1
     ]
-    leaders = [process.name for process in alive if process.engine.leading]
-    if len(leaders) != 1:
-        problems.append(f"leaders: {leaders}")
-    served = {(bundle, generation) for p in alive for bundle, generation in p.engine.serving().items()}
+    problems += _led_wrongly(world, alive)
+    served = {(bundle, generation) for p in world.alive() for bundle, generation in p.engine.serving().items()}
+    silent = world.sick is not None and _silent(world, world.sick)
     for truth in world.truths:
         if truth.debts and truth.debts[-1]:
             problems.append(f"debts: {sorted(truth.debts[-1])[:3]}")
@@ -71,8 +119,31 @@ def unwell(world: World) -> list[str]:
                 problems.append(f"in flight: {key!r}")
             elif key.state is State.ASSIGNED and (key.name, key.version) not in served:
                 problems.append(f"not served: {key!r}")
+            elif key.state is State.ASSIGNED and silent and world.sick is not None and key.to == world.sick.broker:
+                problems.append(f"left to who is not heard: {key!r}")
     problems += world.clients.overdue()
     return problems
+
+
+def _led_wrongly(world: World, alive: list[Process]) -> list[str]:
+    leaders = [process.name for process in alive if process.engine.leading]
+    if world.election.frozen is not None:
+        deputies = [process.name for process in alive if process.engine.deputizing]
+        return [] if len(deputies) == 1 and not leaders else [f"deputies: {deputies}, leaders: {leaders}"]
+    sick = world.sick
+    if sick is not None and sick.engine.leading and sick is world.election.holder and _may_lead(sick):
+        return []
+    return [] if len(leaders) == 1 else [f"leaders: {leaders}"]
+
+
+def _silent(world: World, sick: Process) -> bool:
+    """Whether the others hear nothing of it."""
+    return sick.hung or not sick.reaches(WRITE, world.registry.topic, 0)
+
+
+def _may_lead(sick: Process) -> bool:
+    """Whether what it lost is not needed to lead."""
+    return not sick.severed and not sick.hung
 
 
 def _phases(replicas: object) -> str:
@@ -80,8 +151,8 @@ def _phases(replicas: object) -> str:
 
 
 def _check_end(world: World) -> None:
-    """All agree, and what is served is served once."""
-    alive = world.alive()
+    """All agree, and what is served is served once; who is left sick may serve on at an old generation."""
+    alive = [process for process in world.alive() if process is not world.sick]
     for process in alive:
         for replica, truth in zip(process.engine.replicas, world.truths, strict=True):
             if replica.caught_up:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statechannel.core.codec import MAX_INT, encode
+from statechannel.core.codec import COLD_START_KEY, MAX_INT, encode
 from statechannel.core.states import BUNDLE_STATES, NAMESPACE_STATES, State
 from statechannel.sim.drafts import cut, first_ring, pick_move
 
@@ -89,6 +89,26 @@ def near_miss(rng: Random, view: View, namespaces: Sequence[str], brokers: Seque
     return Write(f"near miss {fields['state']} v{fields['version']}", name.encode(), encode(fields))
 
 
+def forged(
+    rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe, copied: str | None
+) -> Write:
+    """A legal move in the name of a live process.
+
+    Args:
+        scribe: Writes with the victim's broker id and incarnation.
+        copied: An id of the victim's own, to be used again; None: an id that it has never written.
+    """
+    namespace = rng.choice(namespaces)
+    chosen, move = pick_move(rng, view, namespace, brokers, bundles=4, splits=True, deletion=False)
+    name = chosen if isinstance(chosen, str) else chosen.name
+    version = 0 if isinstance(chosen, str) else chosen.version
+    base = None if isinstance(chosen, str) else chosen.accepted_id
+    fields = scribe.head("proposal", view.applied) | {"version": version + 1, "base": base} | move
+    if copied is not None:
+        fields["id"] = copied
+    return Write(f"forged {fields['state']} v{fields['version']}", name.encode(), encode(fields))
+
+
 def _children(rng: Random, key: KeyState | None, *, is_namespace: bool) -> list[str]:
     whole = ["0x00000000_0xffffffff"]
     children = first_ring(rng, 4) if is_namespace or key is None else cut(rng, key.lower, key.upper) or whole
@@ -111,6 +131,33 @@ def broken(rng: Random, view: View, namespaces: Sequence[str]) -> Write:
     if roll < 0.8:  # noqa: PLR2004
         return Write("control junk", rng.choice(CONTROL_KEYS), rng.choice(UNDECODABLE))
     return Write("null", name.encode(), None)
+
+
+def loser(rng: Random, view: View, scribe: Scribe) -> Write | None:
+    """What lost a race: a move at the version that was accepted, by one who had not seen that; None where nothing has moved."""
+    raced = [key for key in view.live() if not key.derived and key.state in (State.ASSIGNING, State.ASSIGNED)]
+    if not raced:
+        return None
+    key = rng.choice(raced)
+    fields = scribe.head("proposal", key.offset - 1) | {"version": key.version, "base": "lost", "state": key.state}
+    return Write(f"loser v{key.version}", key.name.encode(), encode(fields | {"from": key.from_, "to": "x"}))
+
+
+def false_mark(rng: Random, end: int, incarnation: str) -> Write:
+    """Something on the key of the marks of cold starts: bytes that are none, a stranger's mark, or one that is void.
+
+    Args:
+        end: Of the partition.
+        incarnation: Of a process that has written a heartbeat, and could have written a mark.
+    """
+    roll = rng.random()
+    if roll < 0.5:  # noqa: PLR2004
+        return Write("mark-like junk", COLD_START_KEY, rng.choice((*UNDECODABLE, b'{"through":"3"}', None)))
+    through, writer = end - 1, "i9"
+    if roll < 0.8:  # noqa: PLR2004
+        through, writer = -1, incarnation  # void: whoever speaks has spoken since
+    mark = {"through": through, "by": {"broker": "x", "incarnation": writer}}
+    return Write(f"mark through {through} by {writer}", COLD_START_KEY, encode(mark))
 
 
 def newer_format(rng: Random, namespaces: Sequence[str]) -> Write:

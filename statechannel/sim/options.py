@@ -13,6 +13,15 @@ DELIVERY_TIMEOUT_S = 3.0
 SESSION_TIMEOUT_S = 3.0
 LEASE_S = 4.0
 SLEEPERS_SHARE = 0.15
+FORGERS_SHARE = 0.25
+LATER_SHARE = 0.3
+BLACKOUTS_SHARE = 0.35
+TRICKLE_SHARE = 0.15
+FALSE_MARKS_SHARE = 0.2
+LATE_RETURNS_SHARE = 0.25
+LATE_LOSERS_SHARE = 0.2
+DEAF_JOINERS_SHARE = 0.15
+REGISTRY_FLOODS_SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,20 @@ class EngineOptions:
     Attributes:
         duration_s: Virtual time of the phase with faults.
         fault_every_s, command_every_s: Mean time between planned faults, and between commands.
+        links: Single connections are cut: writing or reading one partition, the registry, the election.
+        hangs: Loops hang while their election lives.
+        lags: Readers are behind for longer than anybody's patience.
+        sick: One member is sick again when all others are judged.
+        nameless_reports: Delivery reports that do not say at which offset the record lies.
+        reopened: Readers are opened anew though no engine asked for it, as after the failure of a thread.
+        blackouts: Everybody dies at once, for any time at all.
+        trickle: Once all are well, junk trickles while one joins.
+        false_marks: Strangers write marks of cold starts, and what is none.
+        late_returns: One sleeps and all others die, and come back only when the log does not vouch any more.
+        late_losers: Everybody dies at once, and late proposals that lost their race are what nobody has paid.
+        deaf_joiners: Once all are well, one joins that does not hear itself in the registry, while junk trickles.
+        registry_floods: Once all are well, junk comes in the registry faster than it can be taken in.
+        forgiving: What a cold start changes without need is let pass, to see the harm that follows.
     """
 
     duration_s: int = 60
@@ -53,11 +76,28 @@ class EngineOptions:
     deletions: bool = True
     lease: bool = False
     sleepers: bool = False
+    forgers: bool = False
+    links: bool = False
+    hangs: bool = False
+    lags: bool = False
+    sick: bool = False
+    nameless_reports: bool = False
+    reopened: bool = False
+    blackouts: bool = False
+    trickle: bool = False
+    false_marks: bool = False
+    late_returns: bool = False
+    late_losers: bool = False
+    deaf_joiners: bool = False
+    registry_floods: bool = False
+    forgiving: bool = False
 
 
 def draw_engine(seed: int) -> EngineOptions:
     """The options of a seed."""
     rng = Random(f"engine options {seed}")
+    later = Random(f"single connections {seed}")
+    clients = Random(f"clients {seed}")
 
     def on(chance: float = 0.7) -> bool:
         return rng.random() < chance
@@ -93,6 +133,20 @@ def draw_engine(seed: int) -> EngineOptions:
         lease=on(0.25),
         # Drawn apart: it came later, and the seeds of the corpus are to mean what they meant.
         sleepers=Random(f"sleepers {seed}").random() < SLEEPERS_SHARE,
+        forgers=Random(f"forgers {seed}").random() < FORGERS_SHARE,
+        links=later.random() < LATER_SHARE,
+        hangs=later.random() < LATER_SHARE,
+        lags=later.random() < LATER_SHARE,
+        sick=later.random() < LATER_SHARE,
+        nameless_reports=clients.random() < LATER_SHARE,
+        reopened=clients.random() < LATER_SHARE,
+        blackouts=Random(f"blackouts {seed}").random() < BLACKOUTS_SHARE,
+        trickle=Random(f"trickle {seed}").random() < TRICKLE_SHARE,
+        false_marks=Random(f"false marks {seed}").random() < FALSE_MARKS_SHARE,
+        late_returns=Random(f"late returns {seed}").random() < LATE_RETURNS_SHARE,
+        late_losers=Random(f"late losers {seed}").random() < LATE_LOSERS_SHARE,
+        deaf_joiners=Random(f"deaf joiners {seed}").random() < DEAF_JOINERS_SHARE,
+        registry_floods=Random(f"registry floods {seed}").random() < REGISTRY_FLOODS_SHARE,
     )
 
 

@@ -11,13 +11,20 @@ from statechannel.core.cold_start import ColdStart
 from statechannel.core.commands import Owned, Undetermined
 from statechannel.core.duties import Duties
 from statechannel.core.engine import Engine
+from statechannel.core.inputs import Appended
 from statechannel.core.keys import Writer
 from statechannel.core.lease import Lease
+from statechannel.core.marks import Marks
 from statechannel.core.membership import Membership
 from statechannel.core.presence import Mode, Presence
 from statechannel.core.proposals import Proposals, Result, Status
+from statechannel.core.provenance import OwnIds, Provenance
 from statechannel.core.reactions import Due, Holding, Reactions
 from statechannel.core.repair import Repair
+from statechannel.core.replica import Phase
+from statechannel.core.shutdown import Departure
+from statechannel.core.streams import Streams
+from statechannel.sim import wire
 from statechannel.sim.planted import Patcher, nothing, plant
 
 ENGINE = "engine"
@@ -280,7 +287,23 @@ def _mark_ignored(patcher: Patcher) -> None:
 
 @plant(ENGINE, "a mark counts that somebody else's heartbeat came before")
 def _void_mark_counts(patcher: Patcher) -> None:
-    patcher.bend(ColdStart, "note", nothing)
+    patcher.bend(Marks, "heartbeat_read", nothing)
+
+
+@plant(ENGINE, "who was silent writes a heartbeat, and does not read it back before it writes anything else")
+def _heartbeat_not_awaited(patcher: Patcher) -> None:
+    def make(send: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(proposals: Proposals, held: Any) -> None:
+            engine, partition = proposals._engine, held.append.partition
+            if engine.controls.is_silent(partition):
+                engine.duties._beat(engine.replicas[partition], leading=True, joining=True)
+                engine.perform(held.append)
+            else:
+                send(proposals, held)
+
+        return bent
+
+    patcher.bend(Proposals, "_send", make)
 
 
 @plant(ENGINE, "one failed split commit loses the children it prepared")
@@ -293,3 +316,55 @@ def _children_not_prepared(patcher: Patcher) -> None:
         return bent
 
     patcher.bend(Reactions, "_prepare_children", make)
+
+
+@plant(ENGINE, "whatever bears this process's name counts as its own record")
+def _forged_taken_for_own(patcher: Patcher) -> None:
+    patcher.bend(OwnIds, "made", lambda _: lambda _ids, _record_id: True)
+    patcher.bend(Provenance, "is_copied", lambda _: lambda _provenance, _record_id: False)
+
+
+@plant(ENGINE, "a copied id is taken for an own record")
+def _copied_id_unnoticed(patcher: Patcher) -> None:
+    patcher.bend(Provenance, "wrote", nothing)
+
+
+@plant(ENGINE, "a process serves by a record that somebody else wrote in its name")
+def _forged_record_served(patcher: Patcher) -> None:
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda provenance, key: key.writer == provenance._engine.writer
+
+    patcher.bend(Provenance, "is_own", make)
+
+
+@plant(ENGINE, "a reader that is opened anew does not interrupt the stream of changes")
+def _stream_goes_on_when_read_anew(patcher: Patcher) -> None:
+    def make(check: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(streams: Any) -> None:
+            if not any(replica.phase is Phase.READING for replica in streams._engine.replicas):
+                check(streams)
+
+        return bent
+
+    patcher.bend(Streams, "check", make)
+
+
+@plant(ENGINE, "who leaves while a partition is joined anew has nothing to hand over")
+def _left_while_joining(patcher: Patcher) -> None:
+    def make(mine_in: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda departure, replica: mine_in(departure, replica) if replica.caught_up else []
+
+    patcher.bend(Departure, "_mine_in", make)
+    patcher.bend(Departure, "_rejoining", lambda _: lambda _departure: False)
+
+
+@plant(ENGINE, "changes can be followed from the middle of a join on")
+def _followed_while_joining(patcher: Patcher) -> None:
+    patcher.bend(Streams, "closed_why", lambda _: lambda _streams: None)
+
+
+@plant(ENGINE, "a delivery report that names no offset is read as offset 0")
+def _no_offset_read_as_zero(patcher: Patcher) -> None:
+    patcher.bend(
+        wire, "delivery_report", lambda _: lambda token, offset, session: Appended(token, offset or 0, session)
+    )

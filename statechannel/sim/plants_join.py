@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from statechannel.core import replica as replica_module
+from statechannel.core.aside import Aside
 from statechannel.core.joiner import Held, Joiner
 from statechannel.core.record import Kind
-from statechannel.core.replica import Phase, Replica
+from statechannel.core.replica import Replica
 from statechannel.sim.planted import Patcher, plant
 
 PROTOCOL = "protocol"
@@ -28,7 +29,7 @@ def _take(patcher: Patcher, wanted: Callable[[Any, Any, int], bool]) -> None:
 
         return bent
 
-    patcher.bend(Joiner, "_take", make)
+    patcher.bend(Joiner, "take", make)
 
 
 @plant(PROTOCOL, "a joiner insists on versions without gaps")
@@ -91,48 +92,40 @@ def _settled_lost_at_join(patcher: Patcher) -> None:
 
 @plant(PROTOCOL, "any heartbeat ends a join")
 def _clean_to_ignored(patcher: Patcher) -> None:
-    def make(keep: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(replica: Any, record: Any) -> None:
-            keep(replica, record)
-            if replica.phase is Phase.WAITING and record.key == b"!heartbeat":
-                replica._switch(record.offset - 1)
+    def make(read: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(aside: Aside, record: Any) -> None:
+            read(aside, record)
+            if record.key == b"!heartbeat":
+                aside.clean_to = record.offset - 1
 
         return bent
 
-    patcher.bend(Replica, "_keep", make)
+    patcher.bend(Aside, "read", make)
 
 
 @plant(PROTOCOL, "a heartbeat that vouches for less than was read ends a join")
 def _old_heartbeat_believed(patcher: Patcher) -> None:
-    def make(keep: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(replica: Any, record: Any) -> None:
-            before, replica.end_offset = replica.end_offset, 0
-            keep(replica, record)
-            replica.end_offset = before
-
-        return bent
-
-    patcher.bend(Replica, "_keep", make)
+    patcher.bend(Aside, "vouched_for", lambda _: lambda aside, _end_offset: aside.clean_to >= 0)
 
 
-@plant(PROTOCOL, "records kept aside during the wait are lost at the switch")
+@plant(PROTOCOL, "records kept aside are lost at the switch")
 def _kept_records_lost(patcher: Patcher) -> None:
-    def make(switch: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(replica: Any, clean_to: int) -> None:
-            del replica._kept[:]
-            switch(replica, clean_to)
+    def make(cut: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(aside: Aside, through: int) -> Any:
+            aside._kept.clear()
+            return cut(aside, through)
 
         return bent
 
-    patcher.bend(Replica, "_switch", make)
+    patcher.bend(Aside, "cut", make)
 
 
 @plant(PROTOCOL, "records kept aside are all taken leniently")
 def _all_kept_leniently(patcher: Patcher) -> None:
-    def make(switch: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda replica, _clean_to: switch(replica, replica._kept[-1].offset)
+    def make(cut: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda aside, through: cut(aside, aside._kept[-1].offset if aside._kept else through)
 
-    patcher.bend(Replica, "_switch", make)
+    patcher.bend(Aside, "cut", make)
 
 
 @plant(PROTOCOL, "a caught-up reader reads on after a gap")

@@ -60,6 +60,6 @@ class PresenceChecks:
         """A cold start is for when no caught-up member exists."""
         now_s = self._world.events.now_s
         for other in self._world.alive():
-            well = other.reachable and not other.slow and now_s - other.well_since_s > WELL_FOR_S
+            well = other.undisturbed and now_s - other.well_since_s > WELL_FOR_S
             if well and other is not process and other.engine.caught_up and other.engine.mode == "normal":
                 raise Violation("cold-start", f"{process.name} starts cold although {other.name} is caught up and well")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core.config import Identity
 from statechannel.core.effects import (
@@ -13,20 +13,37 @@ from statechannel.core.effects import (
     Complete,
     Effect,
     Emit,
+    InterruptStream,
     RestartReading,
     StandForLeader,
     StopEngine,
 )
 from statechannel.core.engine import Engine
 from statechannel.core.inputs import HookFinished, Input, Now, Tick, Topic
+from statechannel.sim.flood import Lanes
 from statechannel.sim.options import engine_config
+from statechannel.sim.subscriber import Subscriber
 from statechannel.sim.wire import Cursor, Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from statechannel.sim.world import World
 
 _WALL_MS = 1_800_000_000_000
 _HOOK_RAISES, _HOOK_HANGS = 0.1, 0.1
+WRITE, READ = "write", "read"
+
+
+class Link(NamedTuple):
+    """One connection of a process: to write or to read one partition, or to the group's coordinator."""
+
+    way: str
+    topic: Topic | None = None
+    partition: int = 0
+
+
+ELECTION = Link("election")
 
 
 class Process:
@@ -34,7 +51,11 @@ class Process:
 
     Attributes:
         paused: Stopped as by SIGSTOP: nothing is done, what arrives waits.
-        cut: The log is out of reach.
+        cut: The log and the election are out of reach.
+        hung: The loop stands still; the threads at its side (producer, election) go on.
+        severed: Connections that are away by themselves.
+        lanes: What waits while it takes time for each input.
+        lag_s: How late records are delivered, by topic.
         served: Bundles and generations after the last step.
         well_since_s: Since when it has not been paused or cut off.
     """
@@ -48,6 +69,10 @@ class Process:
         self.alive = True
         self.paused = False
         self.cut = False
+        self.hung = False
+        self.hung_since_s = 0.0
+        self.severed: set[Link] = set()
+        self.lag_s: dict[Topic, float] = {}
         self.slow = False
         self.crash_after: int | None = None
         self.reason = ""
@@ -56,11 +81,13 @@ class Process:
         self._mono_s = self.rng.uniform(0.0, 1000.0)
         self._skew_ms = self.rng.choice((0, 0, -7_000, 90_000))
         self._inbox: deque[Input] = deque()
+        self.lanes = Lanes(self)
         self._late_reports: deque[Input] = deque()
         self._tick_s = -1.0
         entropy = number.to_bytes(4, "big") + self.rng.randbytes(6)
         identity = Identity(broker, self.incarnation, entropy, self._now().wall_ms, {"tcp": f"tcp://{self.name}"})
         self.engine = Engine(identity, engine_config(world.options, take_over=take_over))
+        self.subscriber = Subscriber(self)
         self._producer = Producer(self, self.rng)
         self._cursors = {(log.topic, log.partition): Cursor(self, log, self.rng) for log in world.all_logs()}
 
@@ -69,21 +96,50 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Alive and not paused."""
-        return self.alive and not self.paused
+        """Alive, and neither paused nor hung."""
+        return self.alive and not self.halted
+
+    @property
+    def halted(self) -> bool:
+        """Whether no input is taken in: what arrives waits."""
+        return self.paused or self.hung
 
     @property
     def reachable(self) -> bool:
         """Alive, running, and not cut off."""
         return self.running and not self.cut
 
+    @property
+    def undisturbed(self) -> bool:
+        """Reachable, and nothing of it is cut off, slow or late."""
+        return self.reachable and not self.severed and not self.lag_s and not self.slow
+
+    @property
+    def at_coordinator(self) -> bool:
+        """Whether the election's own thread reaches the group; it does not need the loop."""
+        return self.alive and not self.paused and not self.cut and ELECTION not in self.severed
+
+    def reaches(self, way: str, topic: Topic, partition: int) -> bool:
+        """Whether records of a partition can be written, or read."""
+        return not self.cut and Link(way, topic, partition) not in self.severed
+
+    @property
+    def halts_election(self) -> bool:
+        """Whether the election's thread gives the seat up because of the loop."""
+        return self.hung and self.world.events.now_s - self.hung_since_s > self.engine.config.member_expiry_s
+
     def latency_s(self) -> float:
         """How long the next message takes."""
         return self.rng.uniform(0.3, 2.0) if self.slow else self.rng.uniform(0.001, 0.03)
 
+    @property
+    def mono_s(self) -> float:
+        """Its engine's clock."""
+        return self.world.events.now_s + self._mono_s
+
     def _now(self) -> Now:
         now_s = self.world.events.now_s
-        return Now(now_s + self._mono_s, _WALL_MS + self._skew_ms + int(now_s * 1000))
+        return Now(self.mono_s, _WALL_MS + self._skew_ms + int(now_s * 1000))
 
     def virtual_s(self, wall_ms: int) -> float:
         """Virtual time at which this process's wall clock showed a time."""
@@ -101,11 +157,16 @@ class Process:
         """Stop as by SIGSTOP."""
         self.paused = True
 
+    def hang(self) -> None:
+        """The loop stands still."""
+        self.hung = True
+        self.hung_since_s = self.world.events.now_s
+
     def wake(self) -> None:
-        """Go on as by SIGCONT: time first, then what waited."""
-        if not self.paused or not self.alive:
+        """Go on as by SIGCONT, or as a loop that hung: time first, then what waited."""
+        if not self.halted or not self.alive:
             return
-        self.paused = False
+        self.paused = self.hung = False
         self._step(Tick())
         while self._inbox and self.running:
             self._step(self._inbox.popleft())
@@ -116,9 +177,15 @@ class Process:
         """Lose the log."""
         self.cut = True
 
+    def sever(self, links: Iterable[Link]) -> None:
+        """Lose single connections."""
+        self.severed |= set(links)
+
     def heal(self) -> None:
-        """Reach the log again."""
+        """Reach the log again, by every connection and in time."""
         self.cut = False
+        self.severed.clear()
+        self.lag_s.clear()
         self.well_since_s = self.world.events.now_s
         self._back()
 
@@ -141,6 +208,11 @@ class Process:
             self._producer.crash()
             self.world.ended(self)
 
+    def reopen(self) -> None:
+        """The reader's thread ended, and another one opens every partition; the engine asked for nothing."""
+        for cursor in self._cursors.values():
+            cursor.open()
+
     def notify(self, topic: Topic, partition: int) -> None:
         """A partition has grown."""
         self._cursors[topic, partition].notify()
@@ -149,9 +221,16 @@ class Process:
 
     def take(self, event: Input) -> None:
         """An input arrives."""
+        if self.lanes:
+            self.lanes.put(event)
+        else:
+            self.take_now(event)
+
+    def take_now(self, event: Input) -> None:
+        """An input's turn has come."""
         if not self.alive:
             return
-        if self.paused:
+        if self.halted:
             self._inbox.append(event)
             return
         self._step(event)
@@ -174,10 +253,11 @@ class Process:
             self._perform(effect)
             if not self.alive:
                 return
+        self.subscriber.stepped()
         self._schedule_tick()
 
     def _crashes_before(self, effect: Effect) -> bool:
-        if self.crash_after is None or isinstance(effect, Emit):
+        if self.crash_after is None or isinstance(effect, Emit | InterruptStream):
             return False
         self.crash_after -= 1
         return self.crash_after < 0
@@ -185,6 +265,7 @@ class Process:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Append():
+                self.world.checks.writes(self, effect)
                 self._producer.append(effect)
             case RestartReading():
                 self.world.trace.count("started over")
@@ -199,7 +280,11 @@ class Process:
                 self.world.trace.add(f"{self.world.events.now_s:.3f} {self.name} stops: {effect.reason}")
                 self.world.trace.count(f"stopped: {effect.reason}")
                 self.end(effect.reason)
+            case InterruptStream(partition):
+                self.subscriber.interrupted(partition)
             case Emit():
+                if effect.event == "record.accepted":
+                    self.subscriber.told(effect.facts["read"])
                 self.world.emitted(self, effect)
 
     def _call_hook(self, call: CallHook) -> None:
@@ -227,6 +312,6 @@ class Process:
             self.world.events.at(when_s, lambda: self._tick(when_s))
 
     def _tick(self, when_s: float) -> None:
-        if when_s == self._tick_s and self.alive and not self.paused:
+        if when_s == self._tick_s and self.alive and not self.halted:
             self._tick_s = -1.0
             self._step(Tick())

@@ -6,7 +6,6 @@ Each step draws its randomness from the seed and its own number, so that steps c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
@@ -19,71 +18,17 @@ from statechannel.core.states import State
 from statechannel.sim import junk
 from statechannel.sim.drafts import Scribe, pick_move
 from statechannel.sim.log import CleanerSettings, SimLog
+from statechannel.sim.protocol_options import NAMESPACES, ProtocolOptions
 from statechannel.sim.readers import Reader
 from statechannel.sim.trace import Trace
 from statechannel.sim.truth import Truth, compare
 from statechannel.sim.violation import Violation
 
 LAG_MS = 100_000
-NAMESPACES = ("t/one", "t/two", "u/three")
 SETTLE_ROUNDS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class ProtocolOptions:
-    """What a run is made of; the seed draws them, `--set` overrides them."""
-
-    steps: int = 240
-    partitions: int = 1
-    members: int = 3
-    namespaces: int = 2
-    bundles: int = 3
-    copies: int = 1
-    step_ms: int = 800
-    segment_ms: int = 5_000
-    junk: bool = True
-    hostile: bool = True
-    replays: bool = True
-    delays: bool = True
-    pauses: bool = True
-    joins: bool = True
-    cleaner: bool = True
-    purges: bool = True
-    deletion: bool = True
-    splits: bool = True
-    jumps: bool = True
-    newer: bool = False
-
-
-def draw_protocol(seed: int) -> ProtocolOptions:
-    """The options of a seed (swarm testing: each run leaves something out)."""
-    rng = Random(f"protocol options {seed}")
-
-    def on(chance: float = 0.75) -> bool:
-        return rng.random() < chance
-
-    return ProtocolOptions(
-        steps=rng.choice((120, 240, 240, 400)),
-        partitions=rng.choice((1, 1, 2)),
-        members=rng.randint(2, 4),
-        namespaces=rng.randint(1, len(NAMESPACES)),
-        bundles=rng.randint(1, 4),
-        copies=rng.choice((1, 1, 2)),
-        step_ms=rng.choice((200, 800, 2_000, 6_000)),
-        segment_ms=rng.choice((500, 5_000, 20_000)),
-        junk=on(),
-        hostile=on(),
-        replays=on(),
-        delays=on(),
-        pauses=on(),
-        joins=on(0.9),
-        cleaner=on(0.9),
-        purges=on(),
-        deletion=on(),
-        splits=on(),
-        jumps=on(),
-        newer=on(0.05),
-    )
+OUTAGES = (0.005, 0.03, 0.1, 0.3, 0.45, 0.55, 0.7, 0.95, 1.05, 1.5, 2.5, 4.0)
+"""Lengths, in lags."""
+OUTAGE_STEPS = (4, 10, 25)
 
 
 class Late(NamedTuple):
@@ -154,6 +99,7 @@ class ProtocolWorld:
             (self._probe, 8.0 if on.joins else 0.0),
             (self._jump, 0.4 if on.jumps else 0.0),
             (self._fail_over, 0.5 if on.copies > 1 else 0.0),
+            (self._outage, 0.4 if on.outages else 0.0),
         ]
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -360,7 +306,10 @@ class ProtocolWorld:
 
     def _broken(self, rng: Random) -> None:
         partition = rng.randrange(self.options.partitions)
-        write = junk.broken(rng, self.truths[partition].view, self.namespaces)
+        if self.options.false_marks and rng.random() < 0.3:  # noqa: PLR2004
+            write = junk.false_mark(rng, self.logs[partition].end, "i1")
+        else:
+            write = junk.broken(rng, self.truths[partition].view, self.namespaces)
         self._append(partition, "stranger", write.what, write.key, write.value)
 
     def _replay(self, rng: Random) -> None:
@@ -403,6 +352,23 @@ class ProtocolWorld:
             if self.options.cleaner and rng.random() < 0.5:  # noqa: PLR2004
                 self._guard(rng, log.partition)
                 log.clean_all(self.now_ms, rng)
+
+    def _outage(self, rng: Random) -> None:
+        """Nobody writes, or pays, any more; strangers and the cleaner go on, and some join meanwhile, whoever vouches."""
+        span_ms = int(LAG_MS * rng.choice(OUTAGES))
+        until_ms = self.now_ms + span_ms
+        self.trace.add(f"{self.now_ms} nobody writes until {until_ms}")
+        self.trace.count("outages")
+        for _ in range(rng.randint(0, 3)):
+            self._hostile(rng)
+        steps_ms = max(1, span_ms // rng.choice(OUTAGE_STEPS))
+        while self.now_ms < until_ms:
+            self.now_ms = min(until_ms, self.now_ms + int(rng.expovariate(1 / steps_ms)) + 1)
+            for act in rng.sample((self._clean, self._clean, self._join, self._probe, self._probe, self._probe), 3):
+                act(rng)
+            if rng.random() < 0.2:  # noqa: PLR2004
+                rng.choice((self._hostile, self._broken))(rng)
+        self._pay_all(rng)
 
     def _stop_all(self, rng: Random) -> None:
         self.stopped = True

@@ -8,6 +8,7 @@ from statechannel.core.replica import Phase, Replica
 from statechannel.core.verdict import Verdict
 from statechannel.sim.truth import accepted_of, compare
 from statechannel.sim.violation import Violation
+from statechannel.sim.vouching import counting_marks, vouched_to
 
 if TYPE_CHECKING:
     from statechannel.core.inputs import RecordRead
@@ -38,6 +39,8 @@ class Reader:
         self._trace = trace
         self._since_check = 0
         self._starts = 0
+        self._now_ms = 0
+        self._waits = False
 
     @property
     def caught_up(self) -> bool:
@@ -51,11 +54,13 @@ class Reader:
         self._trace.count("joins")
         if self._starts > 1:
             self._trace.count("started over")
+        self.replica.learn_clock(0.0)  # the log's clock is the only one here
         self.replica.opened(now_ms / 1000, 0, self.log.end)
         self._after(None, None)
 
     def read(self, now_ms: int, most: int) -> None:
         """Read up to `most` records."""
+        self._now_ms = now_ms
         if self.replica.phase is Phase.CLOSED:
             self.open(now_ms)
         for _ in range(most):
@@ -87,6 +92,9 @@ class Reader:
             return
         if not replica.caught_up:
             self._since_check = -1
+            if replica.phase is Phase.WAITING and not self._waits:
+                self._check_wait()
+            self._waits = replica.phase is Phase.WAITING
             return
         if self._since_check < 0:
             self._trace.count(
@@ -96,6 +104,15 @@ class Reader:
             self._check()
         elif record is not None and judgement is not None:
             self._check_one(record, judgement)
+
+    def _check_wait(self) -> None:
+        """Nobody waits for a word where the log leaves nothing to guess, or vouches by itself."""
+        log, replica = self.log, self.replica
+        if not log.cleaned:
+            raise Violation("lenient", f"{self.name} waits with {log.end} records of a whole log: {replica.why}")
+        vouched = vouched_to(log, replica.position, self._now_ms, marks=counting_marks(log.entries))
+        if vouched >= 0:
+            raise Violation("wait", f"{self.name} waits although the log vouches through {vouched}: {replica.why}")
 
     def _check(self) -> None:
         self._since_check = 0

@@ -24,7 +24,7 @@ FAILURES_SHOWN = 20
 MUST_HAPPEN = {
     PROTOCOL: (
         "joins completed", "strict from the start", "gaps met", "started over", "records cleaned", "purges", "asserts",
-        "late records", "pauses", "quiet times", "fail-overs", "clean heartbeats", "heartbeats in debt",
+        "late records", "pauses", "quiet times", "outages", "fail-overs", "clean heartbeats", "heartbeats in debt",
         "verdict duplicate", "verdict wrong-base", "verdict bad-children", "verdict unsupported-format",
     ),
     ENGINE: (
@@ -35,6 +35,11 @@ MUST_HAPPEN = {
         "proposal transfer accepted", "proposal resume accepted", "proposal repair accepted", "proposal decline accepted",
         "proposal delete accepted", "stopped: id-in-use", "stopped: replaced", "stopped: closed", "event repair.paused",
         "event lease.ran-out", "verdict purged", "sleepers", "cold starts abandoned", "marks that are void",
+        "forged records", "event record.forged",
+        "single connections cut", "hung loops", "readers that lag", "seats given up by a hung loop", "event leader.withdrew",
+        "event leader.fit-again", "event deputy.began", "reports without an offset",
+        "readers opened anew", "departures during a join", "stopped: shutdown-late", "subscriptions", "streams interrupted",
+        "blackouts", "trickles", "late returns", "late losers", "deaf joiners", "registry floods",
     ),
 }  # fmt: skip
 

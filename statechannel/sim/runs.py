@@ -9,10 +9,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from statechannel.sim import plants_engine, plants_join, plants_judge  # noqa: F401 - they register themselves
+from statechannel.sim import plants_engine, plants_join, plants_judge, plants_seat, plants_vouching  # noqa: F401 - they register themselves
 from statechannel.sim.options import draw_engine
 from statechannel.sim.planted import planted
-from statechannel.sim.protocol import ProtocolWorld, draw_protocol
+from statechannel.sim.protocol import ProtocolWorld
+from statechannel.sim.protocol_options import draw_protocol
 from statechannel.sim.trace import Trace
 from statechannel.sim.violation import Violation
 from statechannel.sim.world import World

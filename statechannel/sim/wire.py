@@ -1,7 +1,8 @@
 """The client of one simulated process: an idempotent producer and consumers, over a network that may do its worst.
 
 Legal here: an append that is written although its report was an error, one that is not, one that lands after its
-report; a process that reads late, or in odd portions. Not legal: records of one producer session out of order.
+report; a report that does not say where the record lies; a process that reads late, or in odd portions. Not legal:
+records of one producer session out of order.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from statechannel.core.inputs import (
-    Appended,
     AppendFailed,
     PartitionOpened,
     PositionReached,
     RecordRead,
     RecordsRead,
     Topic,
+    delivery_report,
 )
 from statechannel.core.replica import Phase
 from statechannel.sim.options import DELIVERY_TIMEOUT_S
 
 if TYPE_CHECKING:
     from statechannel.core.effects import Append
+    from statechannel.core.inputs import Input
     from statechannel.sim.log import SimLog
     from statechannel.sim.process import Process
 
 _REFUSED, _LOST, _IN_FLIGHT, _LANDS_LATE, _NEW_SESSION = 0.01, 0.04, 0.5, 0.2, 0.3
+_WITHOUT_OFFSET = 0.4
 _PREFETCH_MAX = 40
 
 
@@ -41,6 +44,7 @@ class _Item:
     answered: bool = False
     landed: bool = False
     dropped: bool = False
+    severed: bool = False  # held up by the connection to its own partition only
 
 
 class Producer:
@@ -55,6 +59,7 @@ class Producer:
         self._last_report_s = 0.0
         self._stuck: deque[_Item] = deque()
         self._open: list[_Item] = []
+        self._offsets = Random(f"{process.world.seed}/{process.name}/offsets")
 
     def append(self, append: Append) -> None:
         """Send one record."""
@@ -95,8 +100,14 @@ class Producer:
         process = self._process
         if item.dropped or item.landed:
             return
-        held_up = process.cut or (process.paused and not item.in_flight)
-        if held_up or any(other.session == item.session for other in self._stuck):
+        place = (item.append.topic, item.append.partition)
+        item.severed = not process.cut and not process.reaches("write", *place)
+        held_up = process.cut or item.severed or (process.paused and not item.in_flight)
+        if held_up or any(
+            other.session == item.session
+            and (not other.severed or (other.append.topic, other.append.partition) == place)
+            for other in self._stuck
+        ):
             self._stuck.append(item)
             return
         item.landed = True
@@ -109,9 +120,17 @@ class Producer:
             process.world.trace.count("reports lost")
             return
         item.answered = True
-        self._report(Appended(append.token, offset, item.session))
+        self._report(delivery_report(append.token, self._said(offset), item.session))
 
-    def _report(self, report: Appended | AppendFailed) -> None:
+    def _said(self, offset: int) -> int | None:
+        """What the report says of the record's place: a retry that found it in the log already says nothing."""
+        world = self._process.world
+        if not world.faulty or not world.options.nameless_reports or self._offsets.random() >= _WITHOUT_OFFSET:
+            return offset
+        world.trace.count("reports without an offset")
+        return None
+
+    def _report(self, report: Input) -> None:
         when_s = max(self._last_report_s, self._events.now_s + self._process.latency_s())
         self._last_report_s = when_s
         self._events.at(when_s, lambda: self._process.take_when_reachable(report))
@@ -164,6 +183,11 @@ class Cursor:
             self._scheduled = True
             self._process.world.events.after(self._process.latency_s(), self._fetch)
 
+    def _again(self, after_s: float) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._process.world.events.after(after_s, self._fetch)
+
     def woke(self) -> None:
         """The process goes on after a pause."""
         self._prefetched = 0
@@ -172,13 +196,14 @@ class Cursor:
     def _fetch(self) -> None:
         self._scheduled = False
         process, log = self._process, self._log
-        if not process.alive or process.cut:
+        now_s = process.world.events.now_s
+        if not process.alive or not process.reaches("read", *self._place):
             return
         if self._position < 0:
             self._position = log.first_offset
             process.take(PartitionOpened(*self._place, log.first_offset, log.end))
         for _ in range(self._rng.choice((1, 4, 30, 500))):
-            if process.paused:
+            if process.halted:
                 self._prefetched += 1
                 if self._prefetched > _PREFETCH_MAX:
                     return
@@ -188,7 +213,13 @@ class Cursor:
             record = log.next(self._position)
             if record is None:
                 self._position = log.end
-                process.take(PositionReached(*self._place, log.end))
+                process.take(PositionReached(*self._place, log.end, process.mono_s))
+                return
+            lag_s = process.lag_s.get(log.topic, 0.0)
+            late_s = process.world.log_s(record.timestamp_ms) + lag_s - now_s
+            if lag_s and late_s > 0:
+                process.take(PositionReached(*self._place, self._position, process.mono_s - lag_s))
+                self._again(late_s)
                 return
             records = self._portion(record)
             self._position = records[-1].offset + 1
@@ -198,7 +229,7 @@ class Cursor:
     def _portion(self, first: RecordRead) -> list[RecordRead]:
         """What a replay is handed at once; to a member that has caught up, one record at a time."""
         records = [first]
-        if self._log.topic is not Topic.CHANNEL or self._process.paused:
+        if self._log.topic is not Topic.CHANNEL or self._process.halted or self._process.lag_s:
             return records
         if self._process.engine.replicas[self._log.partition].phase is Phase.READING:
             for _ in range(self._portions.choice((0, 1, 10, 100))):

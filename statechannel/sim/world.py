@@ -5,13 +5,15 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from statechannel.core.bundle import partition_of
 from statechannel.core.inputs import Input, RecordRead, RecordsRead, Topic
 from statechannel.core.replica import Phase
+from statechannel.sim.blackouts import Blackouts
 from statechannel.sim.checks import Checks
 from statechannel.sim.clients import Clients
 from statechannel.sim.election import Election
 from statechannel.sim.events import Events
-from statechannel.sim.faults import Faults
+from statechannel.sim.faults import NIGHT_OVER_S, Faults
 from statechannel.sim.health import settle
 from statechannel.sim.log import CleanerSettings, SimLog
 from statechannel.sim.options import LAG_S, TOMBSTONE_S, EngineOptions
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from statechannel.core.effects import Emit
     from statechannel.core.record import Record
 
+_LOG_MS = 1_700_000_000_000
 _CLEANER_EVERY_S = 0.7
 _REGISTRY_KEEP_MS = 60_000
 NAMESPACES = ("t/one", "u/two")
@@ -35,6 +38,7 @@ class World:
     Attributes:
         faulty: The phase with faults; ends before the liveness phase.
         processes: Every process ever started, by number.
+        sick: The one that is left sick while the others are judged.
     """
 
     def __init__(self, seed: int, options: EngineOptions, trace: Trace, skip: frozenset[int] = frozenset()) -> None:
@@ -51,15 +55,21 @@ class World:
         self.namespaces = NAMESPACES[: options.namespaces]
         self.brokers = [f"b{index}" for index in range(options.brokers)]
         self.processes: list[Process] = []
+        self.sick: Process | None = None
         self.election = Election(self, Random(f"{seed}/election"))
         self.checks = Checks(self)
         self.clients = Clients(self)
+        self.blackouts = Blackouts(self, wanted=options.blackouts, losers=options.late_losers)
         self.faults = Faults(self, skip)
 
     @property
     def now_ms(self) -> int:
         """Log time."""
-        return 1_700_000_000_000 + int(self.events.now_s * 1000)
+        return _LOG_MS + int(self.events.now_s * 1000)
+
+    def log_s(self, timestamp_ms: int) -> float:
+        """Virtual time of a log time."""
+        return (timestamp_ms - _LOG_MS) / 1000
 
     def all_logs(self) -> list[SimLog]:
         """Every partition that a process reads."""
@@ -68,6 +78,10 @@ class World:
     def log(self, topic: Topic, partition: int) -> SimLog:
         """One partition."""
         return self.registry if topic is Topic.REGISTRY else self.logs[partition]
+
+    def partition_of(self, namespace: str) -> int:
+        """Where the keys of a namespace lie."""
+        return partition_of(namespace, self.options.partitions)
 
     def alive(self) -> list[Process]:
         """Processes that exist, paused ones included."""
@@ -89,7 +103,8 @@ class World:
             self.spawn(broker)
         self.events.after(_CLEANER_EVERY_S, self._clean)
         self.faults.plan()
-        self.events.run_until(self.options.duration_s)
+        nights_s = NIGHT_OVER_S if self.options.late_returns else 0.0
+        self.events.run_until(self.options.duration_s + self.blackouts.total_s + nights_s)
         settle(self)
 
     def spawn(self, broker: str, *, take_over: bool = False) -> Process:
@@ -134,9 +149,14 @@ class World:
         """A process took an input in: the invariants."""
         self.checks.serving(process)
         self.checks.presence.stepped(process)
+        if isinstance(event, RecordsRead | RecordRead):
+            records = event.records if isinstance(event, RecordsRead) else (event,)
+            self.checks.forgeries.stepped(process, records)
+            self.checks.heard(process, records)
         record = event.records[-1] if isinstance(event, RecordsRead) else event
         if isinstance(record, RecordRead) and record.topic is Topic.CHANNEL:
             self.checks.read(process, record)
+        self.checks.stepped(process)
 
     def ended(self, process: Process) -> None:
         """A process is gone."""
@@ -155,6 +175,8 @@ class World:
                 self.note(
                     f"{process.name} partition {emit.facts['partition']}: {emit.facts['phase']}: {emit.facts['why']}"
                 )
+                if emit.facts["phase"] == Phase.WAITING:
+                    self.checks.read_to_the_end(process, emit.facts["partition"])
                 if emit.facts["phase"] == Phase.CAUGHT_UP:
                     self.trace.count("joins completed")
             case "record.accepted" | "record.rejected" | "record.unchanging" | "operation.began" | "operation.ended":
@@ -162,6 +184,8 @@ class World:
             case "cold-start.began":
                 self.checks.cold_start(process, emit.facts["partition"])
                 self.faults.cold_start_began(process)
+            case "record.forged":
+                self.checks.forgeries.emitted(process, dict(emit.facts))
             case "cold-start.abandoned":
                 self.checks.cold_start_abandoned(process, emit.facts["partition"])
             case _:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINES_MAX = 500
+LINES_MAX = 600
 # Spelled in parts, so that this file does not hold what it looks for.
 LEFT_OVER = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]) + r")\b")
 HOSTS = ("py" + "pi.org", "python" + "hosted.org", "maven" + ".org", "maven.apache" + ".org/maven2", "npmjs" + ".")

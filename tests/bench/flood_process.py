@@ -17,7 +17,10 @@ from typing import Any
 from statechannel.api import StateChannel
 from statechannel.core.bundle import namespace_bounds
 from statechannel.core.commands import CreateNamespace, Outcome, Rejected, Undetermined
+from statechannel.core.effects import Effect, Emit
+from statechannel.core.inputs import Input, Now
 from statechannel.runtime.changes import ChangesError
+from statechannel.runtime.driver import Driver, DriverOptions
 from statechannel.runtime.exits import ChannelStoppedError
 from tests.bench.broker_process import Broker, Stamps, main
 from tests.bench.measure import percentile
@@ -61,12 +64,58 @@ class Probe:
             time.sleep(SAMPLE_S)
 
 
+class Pieces:
+    """What a turn of the driver is made of: single inputs, single effects, and the look around at its end.
+
+    Attributes:
+        piece_cpu_max_ms: Processor time of the longest input or effect; between two of them the driver looks at the clock.
+        look_cpu_max_ms: Of the longest look around.
+        effects_max: Most effects of one input.
+        mode_changes: How often this member went from one mode to another.
+        count: Inputs and effects.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.reset()
+        self._driver = driver
+        give, perform, look = driver._give, driver._perform, driver._on_progress
+
+        def given(now: Now, item: Input) -> None:
+            before, began_s = len(driver._effects), time.thread_time()
+            give(now, item)
+            self._ended(began_s)
+            self.effects_max = max(self.effects_max, len(driver._effects) - before)
+
+        def performed(effect: Effect) -> None:
+            self.mode_changes += isinstance(effect, Emit) and effect.event == "mode.changed"
+            began_s = time.thread_time()
+            perform(effect)
+            self._ended(began_s)
+
+        def looked() -> None:
+            began_s = time.thread_time()
+            if look is not None:
+                look()
+            self.look_cpu_max_ms = max(self.look_cpu_max_ms, (time.thread_time() - began_s) * 1000)
+
+        driver._give, driver._perform, driver._on_progress = given, performed, looked  # type: ignore[method-assign]
+
+    def reset(self) -> None:
+        self.piece_cpu_max_ms = self.look_cpu_max_ms = 0.0
+        self.effects_max = self.mode_changes = self.count = 0
+
+    def _ended(self, began_s: float) -> None:
+        self.count += 1
+        self.piece_cpu_max_ms = max(self.piece_cpu_max_ms, (time.thread_time() - began_s) * 1000)
+
+
 class Flooded(Broker):
     """Floods by the process's own callers, and what became of them."""
 
     def __init__(self, channel: StateChannel, stamps: Stamps) -> None:
         super().__init__(channel, stamps)
         self._probe = Probe()
+        self._pieces = Pieces(channel._host._driver)
         self._stalls = channel._host._driver.stalls
         self._watchers: list[Any] = []
         self._began_bytes = resident_bytes()
@@ -81,10 +130,11 @@ class Flooded(Broker):
         self._began_cpu_s = time.process_time()
         self._began_bytes = self._probe.peak_bytes = resident_bytes()
         self._stalls.reset()
+        self._pieces.reset()
 
     async def measured(self) -> dict[str, Any]:
         """Since `begin`."""
-        seen, late_ms = self._stalls.seen, self._probe.late_ms
+        seen, late_ms, pieces = self._stalls.seen, self._probe.late_ms, self._pieces
         return {
             "stall_p50_ms": percentile(late_ms, 0.5),
             "stall_p99_ms": percentile(late_ms, 0.99),
@@ -95,6 +145,12 @@ class Flooded(Broker):
             "turn_max_ms": seen.turn_max_s * 1000,
             "burst_max_ms": seen.burst_max_s * 1000,
             "burst_cpu_max_ms": seen.burst_cpu_max_s * 1000,
+            "slice_ms": DriverOptions().slice_s * 1000,
+            "piece_cpu_max_ms": pieces.piece_cpu_max_ms,
+            "look_cpu_max_ms": pieces.look_cpu_max_ms,
+            "pieces": pieces.count,
+            "effects_max": pieces.effects_max,
+            "mode_changes": pieces.mode_changes,
             "rss_before_mib": self._began_bytes / 2**20,
             "rss_peak_mib": max(self._probe.peak_bytes, resident_bytes()) / 2**20,
             "rss_after_mib": resident_bytes() / 2**20,

@@ -246,12 +246,19 @@ def flooded(bootstrap: str, channel: str) -> Iterator[Ground]:
 
 
 def measured(ground: Ground, flood: Flood, size: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """What the first broker measured of itself from the flood's beginning until it was at rest again; what callers heard."""
+    """What the first broker measured of itself from the flood's beginning until it was at rest again; what callers heard.
+
+    Changes of mode are those of both brokers.
+    """
     ground.drain()
-    ground.b1.ask("begin")
+    both = (ground.b1, ground.b2)
+    for broker in both:
+        broker.ask("begin")
     told = flood(ground, size)
     ground.drain()
-    return {key: round(value, 1) for key, value in ground.b1.ask("measured").items()}, told
+    seen, other = (broker.ask("measured") for broker in both)
+    seen["mode_changes"] += other["mode_changes"]
+    return {key: round(value, 1) for key, value in seen.items()}, told
 
 
 def _measure(ground: Ground, name: str, flood: Flood, size: int) -> Figure:
@@ -267,7 +274,16 @@ def _measure(ground: Ground, name: str, flood: Flood, size: int) -> Figure:
 
 def page(figures: Sequence[Figure]) -> str:
     """The table of design/performance.md."""
-    head = ("flood", "size", "s", "turn, CPU max", "loop held p50 / max", "RSS before / peak / after, MiB", "told")
+    head = (
+        "flood",
+        "size",
+        "s",
+        "turn, CPU max",
+        "loop held p50 / max",
+        "mode changes",
+        "RSS before / peak / after, MiB",
+        "told",
+    )
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for figure in figures:
         seen = figure.notes
@@ -276,6 +292,7 @@ def page(figures: Sequence[Figure]) -> str:
         held = f"{seen['stall_p50_ms']:.1f} / {seen['stall_max_ms']:.0f} ms"
         name = figure.name.split(".")[1]
         turn = f"{seen['burst_cpu_max_ms']:.0f} ms"
-        cells = (name, f"{seen['size']:,}", f"{seen['seconds']:.0f}", turn, held, rss, told[:120])
+        changes = f"{seen['mode_changes']:.0f}"
+        cells = (name, f"{seen['size']:,}", f"{seen['seconds']:.0f}", turn, held, changes, rss, told[:120])
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

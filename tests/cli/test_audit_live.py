@@ -12,6 +12,7 @@ from statechannel.core.view import View
 from tests.cli.test_live import NAMESPACE, Cluster
 from tests.support.kafka_lanes import Kafka
 from tests.support.replica_server import serving
+from tests.support.waits import WAIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -25,7 +26,7 @@ def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., 
         for process in made.processes.values():
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(WAIT_S)
 
 
 def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster, tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
     cluster("lookup", f"{NAMESPACE}/x")
     assert "names an HTTP endpoint" in cluster.fails("audit", "--verify", code=5)
     process.kill()
-    process.wait(10)
+    process.wait(WAIT_S)
 
     export = tmp_path / "log.jsonl"
     assert cluster._run("export", str(export), *cluster.common).exit_code == 0

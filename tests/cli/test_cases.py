@@ -1,6 +1,7 @@
 """Every case file: what commands print, to the letter, and how they end."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pytest
 
 from shedders.partitions.plan_file import plan_bytes
 from shedders.partitions.reassignment import to_json
+from statechannel.audit.export_file import write_export
+from statechannel.audit.export_line import ExportHeader
 from tests.cli.case_files import read_cases, shown, write_cases
+from tests.support.export_edits import records_of
 from tests.unit.partitions.plans import MOVES, PLAN
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
@@ -39,6 +43,17 @@ LAYOUT = """{"format": "kafka-layout/1", "cluster_id": "lab", "brokers": [
   {"partition": 0, "replicas": [1, 2], "disk_bytes": 40000000}, {"partition": 1, "replicas": [2, 1], "disk_bytes": 10000000}]},
  {"name": "orders", "partitions": [{"partition": 0, "replicas": [1, 3]}]}]}
 """
+
+
+def exported(*, edited: bool) -> str:
+    """An export file of today, of records that mean nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "export.jsonl"
+        write_export(path, ExportHeader("t", {0: 3}, 0), records_of(3), now_ms=lambda: 1_700_000_000_000)
+        text = path.read_text()
+    return text.replace('\\"n\\": 1', '\\"n\\": 7') if edited else text
+
+
 FILES = {
     "plan.json": plan_bytes(PLAN).decode(),
     "newer.json": plan_bytes(PLAN).decode().replace("partition-plan/1", "partition-plan/2"),
@@ -56,6 +71,8 @@ FILES = {
     "typo.toml": "[membership]\nexpiri_s = 8\n",
     "relation.toml": "[hooks]\ndeadline_s = 45\n",
     "broken.jsonl": '{"export": 1, "topic": "t", "end_offsets": {"0": 2}, "exported_at_ms": 1}\n{"partition": 0,\n',
+    "edited.jsonl": exported(edited=True),
+    "whole.jsonl": exported(edited=False),
     "topics.txt": "# mine\nt/n/one\npersistent://t/n/two\nthree\n",
     "client.properties": "security.protocol=SSL\nacks=1\n",
     "gaps.jsonl": (

@@ -20,6 +20,7 @@ from statechannel.kafka.errors import KafkaExitCode
 from statechannel.runtime.exits import ExitCode as MemberExit
 from statechannel.settings.errors import BAD_SETTINGS
 from tests.support.broker_cluster import COMMAND
+from tests.support.waits import WAIT_S
 
 PAGE = Path(__file__).parents[2] / "design" / "cli.md"
 
@@ -148,7 +149,7 @@ def test_where_nobody_reads_any_more_the_command_ends_well(output: str) -> None:
     os.close(reader)  # as after `... | head -n 1`
     with os.fdopen(writer, "wb") as pipe:
         command = [*COMMAND, "acl", "show", "--role", "broker", "--output", output]
-        ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, timeout=60, check=False)
+        ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, timeout=WAIT_S, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
@@ -156,7 +157,7 @@ def test_where_nobody_reads_any_more_the_command_ends_well(output: str) -> None:
 def test_where_the_output_has_no_room_that_is_said(output: str) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [*COMMAND, "acl", "show", "--role", "broker", "--output", output]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=WAIT_S, check=False)
     assert ended.returncode == ExitCode.FAILED
     assert b"error: nothing more can be written: No space left on device" in ended.stderr
     assert b"bug" not in ended.stderr

@@ -75,6 +75,14 @@ ILL: list[tuple[str, Facts, str, Severity, str]] = [
     ("far behind", replace(healthy(), clock=ClockFacts(-300_000)), "clock", Severity.ERROR, "5.0 min behind"),
     ("from the future", replace(healthy(), clock=ClockFacts(None, -90_000)), "clock", Severity.ERROR, "behind Kafka's"),
     ("no heartbeat", replace(healthy(), clock=ClockFacts(None, 9_000)), "clock", Severity.INFO, "cannot be compared"),
+    # --- forged records
+    (
+        "forged",
+        heard((0.0, heartbeat("b1", forged={"records": 3, "topic": "channel", "partition": 1, "offset": 77}))),
+        "forged",
+        Severity.CRITICAL,
+        "b1 has read 3 records in its own name that it did not write, the newest in the channel at partition 1, offset 77",
+    ),
     # --- Kafka
     ("away", failing("kafka", "no answer", told=True), "kafka", Severity.CRITICAL, "no answer"),
     (
@@ -126,6 +134,13 @@ ILL: list[tuple[str, Facts, str, Severity, str]] = [
         "patience",
         Severity.ERROR,
         "more than a tenth of the lag that bundle-state has, 60000 ms",
+    ),
+    (
+        "a late cleaner outlives the nulls",
+        with_topic(healthy(), CHANNEL, max_compaction_lag_ms="302400001"),
+        "patience",
+        Severity.ERROR,
+        "delete.retention.ms of bundle-state, 604800000 ms, is less than twice its max.compaction.lag.ms, 302400001 ms",
     ),
     (
         "lease above a broker's patience",
@@ -341,7 +356,7 @@ def test_of_a_healthy_cluster_nothing_is_wrong() -> None:
 def test_where_nobody_is_heard_brokers_are_not_said_to_be_well() -> None:
     found = examine(CHECKS, heard((60, heartbeat("b1"))))
     unlooked = {one.check for one in found if not one.checked}
-    assert unlooked == {"software", "brokers-clocks", "brokers-patience", "lag", "orphans"}
+    assert unlooked == {"software", "brokers-clocks", "brokers-patience", "forged", "lag", "orphans"}
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from statechannel.embedded import KafkaServer
 from tests.cli.test_live import documented
 from tests.support.broker_cluster import COMMAND, BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 NAMESPACE = "tenant/ns"
 QUICKER = ("membership.expiry_s=6", "safe_mode.after_s=3")
-WAIT_S = 90.0
 FINDING = {"check", "severity", "checked", "what", "why", "todo"}
 
 
@@ -71,7 +71,7 @@ def alter(cluster: BrokerCluster, topic: str, **settings: str) -> None:
         resource.add_incremental_config(entry)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(WAIT_S)
 
 
 def bad(found: dict[str, list[dict[str, Any]]], severity: str) -> set[str]:
@@ -142,7 +142,7 @@ def test_a_cluster_that_falls_ill(
         assert back["assigned"] == 4
         watching.process.send_signal(signal.SIGINT)
         # Reads on, as who sees it end does: it may be held up by lines that nobody has read yet.
-        _, errors = watching.process.communicate(timeout=60)
+        _, errors = watching.process.communicate(timeout=WAIT_S)
         assert watching.process.returncode == 0
         assert "Traceback" not in errors
     finally:
@@ -169,7 +169,7 @@ def test_a_cluster_that_falls_ill(
     own_kafka.kill()
     begun_s = time.monotonic()
     away = doctor(cluster, "--timeout", "2", code=32)
-    assert time.monotonic() - begun_s < 60, "bounded, on a busy machine too"
+    assert time.monotonic() - begun_s < WAIT_S, "bounded, on a busy machine too"
     assert bad(away, "critical") == {"kafka"}
     assert [one["severity"] for one in away["java"] + away["settings"]] == ["ok", "ok"]
     assert {one["checked"] for one in away["topics"] + away["brokers"] + away["debts"]} == {False}

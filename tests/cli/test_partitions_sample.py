@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.kafka_lanes import Kafka
 from tests.support.metric_servers import serving
+from tests.support.waits import WAIT_S
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_options_that_exclude_each_other(run: Callable[..., Result], options: li
 def fill(kafka: Kafka, topic: str, size_bytes: int) -> None:
     """A topic with one partition and one record."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(topic, b"x" * size_bytes, partition=0)
     assert producer.flush(20) == 0

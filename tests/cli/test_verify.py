@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from statechannel.audit.export_file import read_export
+from statechannel.audit.export_file import read_export, write_export
+from statechannel.audit.export_line import ExportHeader
 from statechannel.core.view import View
+from tests.support.export_edits import records_of
 from tests.support.replica_server import serving
 
 LOG = "logs/junk-1.jsonl"
@@ -63,6 +65,17 @@ def test_replicas_that_cannot_be_compared(run: Callable[..., Result], tmp_path: 
     with serving({0: view}) as ahead:
         (told,) = ask(run, "--replica", ahead, code=4)["replicas"]
         assert told["status"] == told["partitions"][0]["status"] == "beyond"
+
+
+def test_no_replica_is_held_against_a_log_that_was_edited(run: Callable[..., Result], tmp_path: Path) -> None:
+    view = view_of(tmp_path / LOG)
+    edited = tmp_path / "edited.jsonl"
+    write_export(edited, ExportHeader("t", {0: 3}, 0), records_of(3), now_ms=lambda: 1_700_000_000_000)
+    edited.write_text("".join(edited.read_text().splitlines(keepends=True)[:-1]))
+    with serving({0: view}) as replica:
+        result = run("audit", "--verify", "--file", str(edited), "--replica", replica)
+    assert result.exit_code == 7
+    assert "line 3: the chain ends otherwise" in result.stderr
 
 
 @pytest.mark.parametrize("body", [b"x" * (5 << 20)], ids=["5 MiB"])

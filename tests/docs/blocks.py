@@ -26,6 +26,7 @@ from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
 from tests.faults.checker import RULES
 from tests.faults.plan import KINDS as FAULT_KINDS
+from tests.mutation import kept as mutations
 
 ROOT = Path(__file__).parents[2]
 _CLEAN = {Verdict.ACCEPTED, Verdict.ASSERT_EQUAL}
@@ -264,6 +265,9 @@ def figures() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "state-diagram": state_diagram,
+    "mutation-counts": mutations.table,
+    "mutation-survivors": mutations.survivors,
+    "mutation-equivalent": mutations.equivalent_table,
     "moves": moves,
     "forced": forced,
     "verdicts": verdicts,

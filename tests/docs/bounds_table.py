@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from statechannel.core.view import WRITERS_MAX
 from statechannel.settings.tree import groups
 
 
 class Bounded(NamedTuple):
-    """One queue, wait or table; `settings` are its bounds, as `group.name`."""
+    """One queue, wait or table; `settings` are its bounds, as `group.name`, and `fixed` is one that nobody has to set."""
 
     what: str
     settings: tuple[str, ...]
     beyond: str
     caller: str
+    fixed: str = ""
 
 
 BOUNDED = (
     Bounded(
-        "inputs from Kafka that wait for the loop",
+        "inputs from Kafka that wait for the loop, in each of its lanes (the registry; calls; all else)",
         ("limits.inbox_max", "limits.inbox_max_mib"),
-        "the reader's thread waits, and fetches no more than `kafka.fetch_queue_kib`",
-        "nothing: the lag grows (`status`, `statechannel_lag_records`)",
+        "the lane's reader waits, and fetches no more than `kafka.fetch_queue_kib`",
+        "the lag grows (`status`, `statechannel_view_lag_seconds`), and answers say how old they are",
     ),
     Bounded(
         "commands and lookups that wait for an answer",
@@ -95,7 +97,27 @@ BOUNDED = (
         "`rejected shutdown-late`",
     ),
     Bounded("a hook", ("hooks.deadline_s",), "it counts as failed", "the bundle goes elsewhere, or back"),
+    Bounded(
+        "hooks in threads at once",
+        ("hooks.threads_max",),
+        "the others wait for a thread, at the longest to their deadlines; a release goes on waiting",
+        "metric `hooks_late`; with all kept `/readyz` fails",
+    ),
+    Bounded(
+        "brokers that are heard",
+        ("limits.members_max", "limits.members_max_mib"),
+        "a newcomer is not taken in; until an expiry after the last one nobody is called absent, nothing is repaired for that "
+        "reason, and no newer format is chosen",
+        "event `registry.full`; the newcomer gets no bundles",
+    ),
     Bounded("brokers that left or were lost", ("limits.remembered_max",), "the oldest is forgotten", "nothing"),
+    Bounded(
+        "processes that wrote accepted records",
+        (),
+        "the oldest is forgotten: the table only lets keys share one object for each, and no verdict looks at it",
+        "nothing",
+        f"{WRITERS_MAX:,} in each partition",
+    ),
 )
 
 
@@ -104,7 +126,7 @@ def rows() -> list[tuple[str, str, str, str]]:
     found = groups()
     shown = []
     for one in BOUNDED:
-        bounds = []
+        bounds = [one.fixed] if one.fixed else []
         for path in one.settings:
             group, _, name = path.partition(".")
             default = found[group].model_fields[name].default

@@ -11,6 +11,7 @@ import pytest
 
 from tests.docs.generate import ROOT
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -43,7 +44,7 @@ def test_example_owns_serves_and_lets_go(kafka: Kafka, topic_prefix: str, tmp_pa
         said = _until(broker, "Owned(")
         assert any(line.startswith("serve example/orders/0x") for line in said), said
         broker.send_signal(signal.SIGTERM)
-        rest, _ = broker.communicate(timeout=60)
+        rest, _ = broker.communicate(timeout=WAIT_S)
         assert "close example/orders/0x" in rest
         assert broker.returncode == 0
     finally:

@@ -17,6 +17,7 @@ from statechannel.embedded import KafkaServer
 from tests.docs.generate import ROOT
 from tests.docs.typed_lines import PART, parts_of, words_of
 from tests.support.broker_cluster import COMMAND
+from tests.support.waits import WAIT_S
 
 _SECTION = re.compile(r"^## Operate\n(.*?)^## ", re.DOTALL | re.MULTILINE)
 _DOCTOR = {0, 30, 31, 32}
@@ -98,7 +99,7 @@ def operator(own_kafka: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
     finally:
         for broker in made.brokers.values():
             broker.kill()
-            broker.wait(10)
+            broker.wait(WAIT_S)
 
 
 def test_it_is_five_jobs_and_five_incidents():

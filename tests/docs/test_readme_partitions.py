@@ -19,6 +19,7 @@ from tests.docs.generate import ROOT
 from tests.docs.partition_picture import LAYOUT, PICTURE, example_plan
 from tests.docs.typed_lines import parts_of, words_of
 from tests.support.three_nodes import three_nodes, until
+from tests.support.waits import WAIT_S
 
 _SECTION = re.compile(r"^## Kafka's own partitions: plan, read, apply, undo\n(.*?)^## ", re.DOTALL | re.MULTILINE)
 TOPICS = {"logs": 6, "orders": 6}
@@ -87,20 +88,20 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminCl
         address = ",".join(node.bootstrap_servers for node in nodes.values())
         monkeypatch.setenv("STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS", address)
         admin = AdminClient({"bootstrap.servers": address})
-        until(lambda: len(admin.list_topics(timeout=10).brokers) == 3)
+        until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 3)
         for name, count in TOPICS.items():
             placed = [[1, 2] if number % 2 else [2, 1] for number in range(count)]
             admin.create_topics([NewTopic(name, num_partitions=count, replica_assignment=placed)])[name].result()
         producer = Producer({"bootstrap.servers": address, "acks": "all"})
         for number in range(600):
             producer.produce(list(TOPICS)[number % 2], b"x" * 500, partition=number % 6)
-        assert producer.flush(60) == 0
+        assert producer.flush(WAIT_S) == 0
         del producer  # else it looks for its brokers when they are gone
         yield admin
 
 
 def _replicas(admin: AdminClient) -> dict[tuple[str, int], tuple[int, ...]]:
-    found = admin.list_topics(timeout=10).topics
+    found = admin.list_topics(timeout=WAIT_S).topics
     return {(name, n): tuple(one.replicas) for name in TOPICS for n, one in found[name].partitions.items()}
 
 

@@ -35,6 +35,7 @@ class TinyLog:
         hooks: Every call of a hook so far.
         written: Every proposal of the engine so far, as written.
         others: Brokers that are heard beside it.
+        leader: One more broker, which leads and takes no bundles; none where it is empty.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class TinyLog:
         self.written: list[dict] = []
         self.registry: list[dict] = []
         self.others: tuple[str, ...] = ()
+        self.leader = ""
         self.now_s = 100.0
         self._ends = {Topic.CHANNEL: 0, Topic.REGISTRY: 0}
         self._history: list[RecordRead] = []
@@ -65,6 +67,7 @@ class TinyLog:
         self._feed(PartitionOpened(Topic.REGISTRY, 0, 0, 0), PositionReached(Topic.REGISTRY, 0, 0))
         self.wait(0.5)
         self._feed(PartitionOpened(Topic.CHANNEL, 0, 0, len(self._history)), *self._history)
+        self._reach()
         self._opened = True
 
     def write(self, key: str, state: str, *, by: tuple[str, str] = ("b2", "b2-1"), **fields: object) -> None:
@@ -104,8 +107,12 @@ class TinyLog:
             self._feed(Tick())
 
     def _hear_others(self) -> None:
-        for broker in self.others if self.registry else ():
+        for broker in (*self.others, self.leader) if self.registry else ():
             member = {**self.registry[0], "broker": broker, "incarnation": f"{broker}-1", "phase": "caught-up"}
+            leads = broker == self.leader
+            member |= {"leading": leads, "accepting": not leads}
+            if not broker:
+                continue
             self._feed(self._append(Topic.REGISTRY, broker.encode(), orjson.dumps({**member, "mode": "normal"})))
 
     def _append(self, topic: Topic, key: bytes, value: bytes | None) -> RecordRead:
@@ -122,6 +129,9 @@ class TinyLog:
             for effect in self.engine.step(now, self._inputs.popleft()):
                 self._perform(effect)
 
+    def _reach(self) -> None:
+        self._inputs.append(PositionReached(Topic.CHANNEL, 0, self._ends[Topic.CHANNEL], self.now_s))
+
     def _perform(self, effect: object) -> None:
         if isinstance(effect, Append):
             read = self._append(effect.topic, effect.key, effect.value)
@@ -131,6 +141,7 @@ class TinyLog:
             elif record.get("kind") == "proposal":
                 self.written.append(record)
             self._inputs += [Appended(effect.token, read.offset, 1), read]
+            self._reach()
         elif isinstance(effect, CallHook):
             self.hooks.append(effect)
             if effect.hook_id and self.hooks_do != "hang":

@@ -36,6 +36,8 @@ class Evidence:
         wall_ns: Wall clock minus monotonic clock.
         lag_ms: Age before which the cleaner takes nothing; None: it takes nothing at all.
         copy: Records that were read while the run went on; `final` those that were there in the end, at `final_ms`.
+        kept_from: The cleaner was let at everything below this offset.
+        unpaid: Keys in debt each time that all brokers were killed in debt.
         digests: Who says which, of those that must be one.
         ends: Process name, exit code, and what was done to it.
         complaints: Lines of logs that tell of a bug.
@@ -54,6 +56,8 @@ class Evidence:
     expiry_s: float
     final_ms: int
     lag_ms: int | None = None
+    kept_from: int = 0
+    unpaid: list[int] = field(default_factory=list)
 
     def mono_ns(self, at_ms: int) -> int:
         """A log time by the clock of the processes."""
@@ -247,7 +251,7 @@ def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
         if found is not None and (found.key, found.value) == (record.key, record.value):
             continue
         old = evidence.lag_ms is not None and evidence.final_ms - record.timestamp_ms >= evidence.lag_ms
-        if found is None and old and newest.get(record.key, -1) > record.offset:
+        if found is None and (old or record.offset < evidence.kept_from) and newest.get(record.key, -1) > record.offset:
             continue
         yield f"offset {record.offset} was {record.key!r}, in the end it is {found and found.key!r}"
         return
@@ -281,6 +285,16 @@ def one_digest(evidence: Evidence) -> Iterator[str]:
         yield f"digests differ: {evidence.digests}"
 
 
+@rule("outages-change-nothing")
+def outages_change_nothing(evidence: Evidence) -> Iterator[str]:
+    """Brokers that were all killed, with debts unpaid, come back to what the whole log says."""
+    for number, names in enumerate(evidence.history.changed):
+        if names:
+            yield f"outage {number}: {len(names)} bundles are not what the log says: {names[:4]}"
+        if not evidence.unpaid[number]:
+            yield f"outage {number}: all debts were paid before it, so that it shows nothing"
+
+
 @rule("nothing-is-left-over")
 def nothing_is_left_over(evidence: Evidence) -> Iterator[str]:
     """The log judges to its end, everything in it is understood, and no key is in debt."""
@@ -299,6 +313,13 @@ def recovered_in_time(evidence: Evidence) -> Iterator[str]:
     """After each calm round the cluster is healthy within the bound of its settings, and everything served 10 s later."""
     for one in evidence.history.recoveries:
         yield from (f"after {', '.join(one.faults)}: {problem}" for problem in one.problems)
+
+
+@rule("served-beside-the-sick")
+def served_beside_the_sick(evidence: Evidence) -> Iterator[str]:
+    """While one member has lost a connection for good, the others lead, repair and serve within the bound of the settings."""
+    for one in evidence.history.beside:
+        yield from (f"beside {one.fault}: {problem}" for problem in one.problems)
 
 
 @rule("ends-are-explained")

@@ -20,6 +20,8 @@ class Fault(ABC):
         nodes: Number of Kafka nodes that it needs; 0: any.
         held_s: Shortest and longest time that it is on.
         on_kafka: It touches Kafka, and with it everybody.
+        lasting: It stays on until the other brokers have led, repaired and served beside it, and then for `hold_s`.
+        by_name_only: Drawn only where it is asked for: it promises something only where it strikes alone, on a healthy cluster.
         touched: Broker ids that it has touched, known once it has begun.
     """
 
@@ -28,6 +30,8 @@ class Fault(ABC):
     nodes: ClassVar[int] = 0
     held_s: ClassVar[tuple[float, float]] = (1.0, 5.0)
     on_kafka: ClassVar[bool] = False
+    lasting: ClassVar[bool] = False
+    by_name_only: ClassVar[bool] = False
 
     def __init__(self, target: str, hold_s: float, **params: Any) -> None:
         self.target, self.hold_s, self.params = target, hold_s, params

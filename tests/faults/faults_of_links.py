@@ -1,4 +1,8 @@
-"""Faults of one broker's connections to Kafka: cut, refused, held, delayed, half-closed."""
+"""Faults of one broker's connections to Kafka: cut, refused, held, delayed, half-closed; all of them, or one apart.
+
+A broker that has lost one connection is sick, not dead: it goes on with what it has left. The others must be able to lead,
+repair and serve beside it for as long as that lasts.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.fault import Fault, fault
+from tests.faults.purposes import Purpose
 
 if TYPE_CHECKING:
     from tests.faults.link import Link
@@ -123,3 +128,92 @@ class LinkSlow(_OfLinks):
     async def strike(self) -> None:
         for link in self.links:
             link.delay(self.params["delay_s"])
+
+
+DIRECTIONS = {"both": (True, True), "up": (True, False), "down": (False, True)}
+
+
+class _OfOneConnection(_OfLinks):
+    """Connections of one purpose, in one direction or both; all the broker's other connections work."""
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"purpose": rng.choice([str(purpose) for purpose in Purpose]), "direction": rng.choice([*DIRECTIONS])}
+
+    async def begin(self, world: World) -> str:
+        said = await super().begin(world)
+        return f"{said}, {sum(link.connections_for(self.purpose) for link in self.links)} of them {self.purpose}"
+
+    @property
+    def purpose(self) -> Purpose:
+        return Purpose(self.params["purpose"])
+
+    async def strike(self) -> None:
+        up, down = DIRECTIONS[self.params["direction"]]
+        for link in self.links:
+            link.hold(up=up, down=down, purpose=self.purpose)
+
+
+@fault
+class ConnectionHeld(_OfOneConnection):
+    """One connection is silent (a producer's, a consumer's, the election's), in one direction or both; the others work."""
+
+    kind, weight, held_s = "connection-held", 5, (1.0, 14.0)
+
+
+@fault
+class ConnectionReset(_OfOneConnection):
+    """One connection is reset as soon as it is used, again and again; the others work."""
+
+    kind, weight, held_s = "connection-reset", 2, (1.0, 14.0)
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"purpose": rng.choice([str(purpose) for purpose in Purpose])}
+
+    async def strike(self) -> None:
+        for link in self.links:
+            link.resetting.add(self.purpose)
+            link.cut(self.purpose)
+
+
+@fault
+class MemberSick(_OfOneConnection):
+    """As `connection-held`, for longer than every patience: the others must lead, repair and serve beside it."""
+
+    kind, weight, held_s, lasting = "member-sick", 3, (1.0, 5.0), True
+
+
+@fault
+class NodeUnreachable(_OfLinks):
+    """One of three nodes cannot be reached by one broker, in one direction or both; it reaches the others."""
+
+    kind, weight, nodes, held_s = "node-unreachable", 5, 3, (1.0, 14.0)
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        leads = rng.choice(["channel", "registry", "requests", "any"])
+        return {"leads": leads, "node": rng.randrange(3), "direction": rng.choice([*DIRECTIONS])}
+
+    async def begin(self, world: World) -> str:
+        broker = await world.resolve(self.target)
+        self.touched = (broker,)
+        leads = self.params["leads"]
+        node = world.kafka.nodes[self.params["node"]]
+        if leads != "any":
+            node = await world.kafka.leader_of(leads)
+        self.links = (node.links[broker],)
+        await self.strike()
+        return f"{broker} and node {node.number}, {self.links[0].connections} connections"
+
+    async def strike(self) -> None:
+        up, down = DIRECTIONS[self.params["direction"]]
+        for link in self.links:
+            link.hold(up=up, down=down)
+
+
+@fault
+class NodeUnreachableLong(NodeUnreachable):
+    """The same for longer than every patience: the others must lead, repair and serve beside that broker."""
+
+    kind, weight, held_s, lasting = "node-unreachable-long", 3, (1.0, 5.0), True

@@ -108,6 +108,28 @@ class Recovery:
 
 
 @dataclass(slots=True)
+class Beside:
+    """What the other brokers did while one was sick for longer than every patience.
+
+    Attributes:
+        served_s: From the beginning of the fault until every topic took writes and a new namespace was served.
+    """
+
+    fault: str
+    begun_ns: int
+    served_s: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftInDebt:
+    """All brokers were killed at `at_ms`, by the wall clock, with junk at these offsets."""
+
+    offsets: tuple[int, ...]
+    at_ms: int
+
+
+@dataclass(slots=True)
 class History:
     """Everything of one run."""
 
@@ -118,12 +140,15 @@ class History:
     serving: list[Serving] = field(default_factory=list)
     faults: list[FaultSpan] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
+    beside: list[Beside] = field(default_factory=list)
+    changed: list[list[str]] = field(default_factory=list)
+    """After each total outage in debt: keys that the brokers hold otherwise than a reader of the whole log."""
     refused_writes: int = 0
     undetermined_lookups: int = 0
 
     def save(self, path: Path) -> None:
         """A line of JSON for each thing that was noted."""
         with path.open("wb") as out:
-            for name in ("faults", "recoveries", "asked", "outages", "serving", "lookups", "writes"):
+            for name in ("faults", "recoveries", "beside", "asked", "outages", "serving", "lookups", "writes"):
                 for one in getattr(self, name):
                     out.write(orjson.dumps({"what": name} | asdict(one), option=orjson.OPT_APPEND_NEWLINE))

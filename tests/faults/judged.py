@@ -12,6 +12,7 @@ from statechannel.core.inputs import RecordRead
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import Judgement
+from tests.faults.history import LeftInDebt
 
 
 class Grant(NamedTuple):
@@ -112,3 +113,16 @@ def judge(records: Sequence[RecordRead], end_offset: int, read: str = "full") ->
     )
     found.gaps = gaps.all()
     return found
+
+
+def live_bundles(records: Sequence[RecordRead]) -> dict[str, list[Any]]:
+    """State, owner and generation of every live bundle, by a reader of the whole log, as brokers tell them."""
+    view = auditor.audit_full(0, 1, records).view
+    return {key.name: [str(key.state), key.owner, key.generation] for key in view.live()}
+
+
+def unpaid(records: Sequence[RecordRead], left: LeftInDebt) -> int:
+    """How many keys were in debt when all brokers had been killed; records that came after the kill do not count."""
+    before = [record for record in records if record.timestamp_ms <= left.at_ms]
+    debts = auditor.audit_full(0, 1, before).view.ledger.open.values()
+    return sum(debt.newest_offset in left.offsets for debt in debts)

@@ -12,19 +12,24 @@ import os
 import re
 import resource
 import signal
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+from confluent_kafka import KafkaException, TopicCollection, Uuid
+from confluent_kafka.admin import AdminClient
 
 from statechannel.embedded import BrokerOptions, EmbeddedKafkaError, KafkaServer
 from statechannel.embedded.layout import LOOPBACK
 from statechannel.embedded.ports import find_free
 from statechannel.embedded.server import new_cluster_id
 from tests.faults.link import Link
+from tests.faults.purposes import topic_patterns
 
 _ACTIVE = re.compile(r"Becoming the active controller at epoch (\d+)")
 START_S = 90.0
+ASK_S = 10.0
 STARTS = 3
 
 
@@ -114,9 +119,11 @@ class KafkaNodes:
         controllers = [_free(taken) for _ in range(count)]
         voters = ",".join(f"{n + 1}@{LOOPBACK}:{port}" for n, port in enumerate(controllers))
         cluster_id = new_cluster_id()
+        self._patterns: dict[bytes, str] = {}
+        self._topics: dict[str, str] = {}
         self.nodes: list[Node] = []
         for index in range(count):
-            links = {broker: Link(_free(taken), _free(taken)) for broker in brokers}
+            links = {broker: Link(_free(taken), _free(taken), self._patterns) for broker in brokers}
             names = {broker: f"LINK_{broker.upper()}" for broker in brokers}
             own = f"PLAINTEXT://{LOOPBACK}:{ports[index]}"
             inside = [f"{names[b]}://{LOOPBACK}:{link.target}" for b, link in links.items()]
@@ -144,6 +151,30 @@ class KafkaNodes:
     def address_for(self, broker: str) -> str:
         """Where a broker finds Kafka: through its own links."""
         return ",".join(f"{LOOPBACK}:{node.links[broker].port}" for node in self.nodes)
+
+    async def learn_topics(self, channel: str) -> None:
+        """Learn the ids of a channel's topics: requests name them by these, and links tell connections apart by requests."""
+        self._topics = {"channel": channel, "registry": f"{channel}-registry", "requests": f"{channel}-requests"}
+        client = AdminClient({"bootstrap.servers": self.address})
+        asked = client.describe_topics(TopicCollection([*self._topics.values()]), request_timeout=START_S)
+        topics = {name: await asyncio.to_thread(future.result) for name, future in asked.items()}
+        ids = {role: (name, _id_bytes(topics[name].topic_id)) for role, name in self._topics.items()}
+        self._patterns.update(topic_patterns(ids))
+
+    @property
+    def channel(self) -> str:
+        """Name of the channel's topic, once it was learnt."""
+        return self._topics["channel"]
+
+    async def leader_of(self, role: str) -> Node:
+        """The node that leads the only partition of a topic; the first node while no node leads it."""
+        name = self._topics[role]
+        client = AdminClient({"bootstrap.servers": self.address})
+        leader = -1
+        with contextlib.suppress(KafkaException):  # another fault may keep all of Kafka away
+            metadata = await asyncio.to_thread(client.list_topics, name, ASK_S)
+            leader = metadata.topics[name].partitions[0].leader
+        return next((node for node in self.nodes if node.number == leader), self.nodes[0])
 
     def links_of(self, broker: str) -> list[Link]:
         return [node.links[broker] for node in self.nodes]
@@ -179,6 +210,11 @@ _REPLICATED = {
     "share.coordinator.state.topic.min.isr": "2",
     "unclean.leader.election.enable": "false",
 }
+
+
+def _id_bytes(topic_id: Uuid) -> bytes:
+    halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+    return struct.pack(">qq", *halves)
 
 
 def _free(taken: set[int]) -> int:

@@ -1,5 +1,7 @@
 """A proxy on loopback between one broker and one Kafka node, whose connections can be cut, held, delayed or half-closed.
 
+All of them at once, or only those that serve one purpose (`purposes.py`): a real network loses one connection, not a broker.
+
 There is no kept package on PyPI that brings such a proxy as a program (toxiproxy is a Go binary that its Python client
 expects to find), so this is a small one. Bytes that wait are bounded by what a pump has in hand and the sockets' buffers.
 """
@@ -10,7 +12,10 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from tests.faults.purposes import Purpose, RequestScanner
 
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
@@ -23,6 +28,7 @@ class _Pair:
 
     broker: asyncio.StreamWriter
     kafka: asyncio.StreamWriter
+    scanner: RequestScanner
 
     def abort(self) -> None:
         for writer in (self.broker, self.kafka):
@@ -39,20 +45,35 @@ class Gate:
     def __post_init__(self) -> None:
         self.open.set()
 
+    async def pass_through(self) -> None:
+        """Return when a piece of data may go on."""
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        await self.open.wait()
+
+    def heal(self) -> None:
+        self.delay_s = 0.0
+        self.open.set()
+
 
 class Link:
     """Listens on `port` and speaks to Kafka at `target`.
 
     Attributes:
         refusing: New connections are reset at once.
+        resetting: Connections of these purposes are reset as soon as a request shows what they are for.
         up, down: What the broker sends, and what Kafka answers.
     """
 
-    def __init__(self, port: int, target: int) -> None:
+    def __init__(self, port: int, target: int, patterns: Mapping[bytes, str] | None = None) -> None:
         self.port, self.target = port, target
         self.up, self.down = Gate(), Gate()
         self.refusing = False
+        self.resetting: set[Purpose] = set()
         self.opened = 0
+        self._patterns = {} if patterns is None else patterns
+        self._up_of = {purpose: Gate() for purpose in Purpose}
+        self._down_of = {purpose: Gate() for purpose in Purpose}
         self._pairs: set[_Pair] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -73,14 +94,20 @@ class Link:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def cut(self) -> None:
-        """Reset every connection."""
-        for pair in list(self._pairs):
-            pair.abort()
+    def connections_for(self, purpose: Purpose) -> int:
+        """Connections that have served a purpose so far."""
+        return sum(purpose in pair.scanner.purposes for pair in self._pairs)
 
-    def hold(self, *, up: bool = True, down: bool = True) -> None:
+    def cut(self, purpose: Purpose | None = None) -> None:
+        """Reset every connection, or every one that serves a purpose."""
+        for pair in list(self._pairs):
+            if purpose is None or purpose in pair.scanner.purposes:
+                pair.abort()
+
+    def hold(self, *, up: bool = True, down: bool = True, purpose: Purpose | None = None) -> None:
         """Let no byte through in a direction; connections stay open, as behind a router that drops packets."""
-        for gate, held in ((self.up, up), (self.down, down)):
+        gates = (self.up, self.down) if purpose is None else (self._up_of[purpose], self._down_of[purpose])
+        for gate, held in zip(gates, (up, down), strict=True):
             if held:
                 gate.open.clear()
 
@@ -98,9 +125,9 @@ class Link:
     def heal(self) -> None:
         """Everything goes through again; what was held is delivered late."""
         self.refusing = False
-        for gate in (self.up, self.down):
-            gate.delay_s = 0.0
-            gate.open.set()
+        self.resetting.clear()
+        for gate in (self.up, self.down, *self._up_of.values(), *self._down_of.values()):
+            gate.heal()
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.opened += 1
@@ -117,11 +144,11 @@ class Link:
         except OSError:
             _reset(writer)
             return
-        pair = _Pair(writer, to_kafka)
+        pair = _Pair(writer, to_kafka, RequestScanner(self._patterns))
         self._pairs.add(pair)
         pumps = [
-            asyncio.ensure_future(_pump(reader, to_kafka, self.up)),
-            asyncio.ensure_future(_pump(from_kafka, writer, self.down)),
+            asyncio.ensure_future(self._pump_up(reader, pair)),
+            asyncio.ensure_future(self._pump_down(from_kafka, pair)),
         ]
         try:
             # The end of one direction ends both: Kafka's clients know no half-closed connections.
@@ -134,6 +161,36 @@ class Link:
             for one in (writer, to_kafka):
                 one.close()
 
+    async def _pump_up(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                pair.scanner.feed(data)
+                if self.resetting & pair.scanner.purposes:
+                    pair.abort()
+                    return
+                await self._pass(pair, self.up, self._up_of)
+                pair.kafka.write(data)
+                await pair.kafka.drain()
+        # The end is passed on no earlier than the bytes before it.
+        await self._pass(pair, self.up, self._up_of, end=True)
+
+    async def _pump_down(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                await self._pass(pair, self.down, self._down_of)
+                pair.broker.write(data)
+                await pair.broker.drain()
+        await self._pass(pair, self.down, self._down_of, end=True)
+
+    @staticmethod
+    async def _pass(pair: _Pair, gate: Gate, gates: Mapping[Purpose, Gate], *, end: bool = False) -> None:
+        """Wait at the gate of the direction, then at those of the connection's purposes."""
+        for each in (gate, *(gates[purpose] for purpose in sorted(pair.scanner.purposes))):
+            if end:
+                await each.open.wait()
+            else:
+                await each.pass_through()
+
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """End a connection so that the other side is told of a reset, not of an orderly end."""
@@ -142,15 +199,3 @@ def _reset(writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: Gate) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(CHUNK_BYTES):
-            if gate.delay_s:
-                await asyncio.sleep(gate.delay_s)
-            await gate.open.wait()
-            writer.write(data)
-            await writer.drain()
-    # The end is told no earlier than the bytes before it.
-    await gate.open.wait()

@@ -6,12 +6,12 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults import faults_of_brokers, faults_of_kafka, faults_of_links
+from tests.faults import faults_in_debt, faults_of_brokers, faults_of_kafka, faults_of_links
 from tests.faults.fault import KINDS, Fault
 
 __all__ = ["KINDS", "Plan", "Step", "make_plan"]
 
-FAMILIES = (faults_of_brokers, faults_of_kafka, faults_of_links)
+FAMILIES = (faults_in_debt, faults_of_brokers, faults_of_kafka, faults_of_links)
 SETTINGS: dict[str, float | int] = {
     "membership.interval_s": 0.5,
     "membership.expiry_s": 6.0,
@@ -43,6 +43,10 @@ COMPACTING: dict[str, float | int] = {
 """The cleaner is at work all the time: whoever starts after the first minute joins a log with gaps."""
 
 
+IN_DEBT = COMPACTING | {"channel.min_compaction_lag_ms": 90_000, "channel.max_compaction_lag_ms": 100_000}
+"""Half of the lag is far above the time that killed brokers take to come back, on a busy machine too."""
+
+
 @dataclass(slots=True)
 class Step:
     """One or two faults that are on at the same time.
@@ -68,6 +72,7 @@ class Plan:
 
     Attributes:
         compacting: The log is cleaned behind a lag of less than a minute.
+        in_debt: All brokers die with debts unpaid: on a log that has gaps from the beginning.
     """
 
     seed: int
@@ -77,11 +82,13 @@ class Plan:
     bundles: list[int]
     steps: list[Step] = field(default_factory=list)
     compacting: bool = False
+    in_debt: bool = False
 
     def settings(self) -> dict[str, float | int]:
         """Of brokers and of commands."""
         more = {} if self.lease_s is None else {"safe_mode.lease_s": self.lease_s}
-        return SETTINGS | more | (COMPACTING if self.compacting else {})
+        cleaner = IN_DEBT if self.in_debt else COMPACTING if self.compacting else {}
+        return SETTINGS | more | cleaner
 
     def facts(self) -> dict[str, Any]:
         """For the report."""
@@ -91,6 +98,7 @@ class Plan:
             "brokers": self.brokers,
             "lease_s": self.lease_s,
             "compacting": self.compacting,
+            "in_debt": self.in_debt,
             "bundles": self.bundles,
             "steps": [str(step) for step in self.steps],
         }
@@ -126,12 +134,16 @@ def make_plan(
         [rng.choice([2, 4, 7]) for _ in range(rng.choice([2, 3]))],
     )
     plan.compacting = random.Random(f"faults/{seed}/compacting").random() < 0.5
-    kinds = [one for name, one in sorted(KINDS.items()) if _fits(one, nodes) and (not only or name in only)]
+    named = [one for name, one in sorted(KINDS.items()) if (name in only if only else not one.by_name_only)]
+    kinds = [one for one in named if _fits(one, nodes)]
     weights = [one.weight for one in kinds]
     for _ in range(steps):
         count = 2 if rng.random() < 0.35 else 1
         faults = [one.pick(rng, brokers) for one in rng.choices(kinds, weights, k=count)]
         calm = rng.random() < 0.75
+        if any(one.by_name_only for one in faults):
+            plan.in_debt = plan.compacting = calm = True
+            del faults[1:]
         plan.steps.append(Step(faults, round(rng.uniform(0, 4), 2), calm, round(rng.uniform(0, 3), 2)))
     plan.steps[-1].calm = True
     return plan

@@ -52,6 +52,7 @@ def summarise(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "gaps_ms_by_cause": {cause: percentiles(lengths) for cause, lengths in sorted(gaps.items())},
         "client_outages_ms": percentiles(length for one in figures for length in one["outages_ms"]),
         "healthy_after_ms": percentiles((s for one in figures for s in one["healthy_s"]), 1_000),
+        "served_beside_a_sick_member_ms": percentiles((s for one in figures for s in one.get("beside_s", ())), 1_000),
         "served_after_health_ms": percentiles((s for one in figures for s in one["served_s"]), 1_000),
         "stale_lookup_max_ms": max((one["stale_lookups_ms"]["max"] for one in figures), default=0),
         "stale_writes_without_lease": sum(one["stale_writes"] for one in figures),
@@ -84,6 +85,7 @@ def as_text(summary: dict[str, Any]) -> str:
     lines += [
         f"clients without service: {_figures(summary['client_outages_ms'])}",
         f"healthy after the last fault: {_figures(summary['healthy_after_ms'])}",
+        f"all served beside a sick member: {_figures(summary['served_beside_a_sick_member_ms'])}",
         f"all served after that: {_figures(summary['served_after_health_ms'])}",
         f"floor (a thread that wakes every 10 ms): p99 {summary['floor']['p99_ms']} ms late, max {summary['floor']['max_ms']} ms",
         f"violations: {summary['violations']} {summary['violations_by_rule'] or ''}",

@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from statechannel.audit.export_file import read_export
+from statechannel.core.codec import COLD_START_KEY
 from statechannel.core.inputs import RecordRead
 from statechannel.demo.served import place_of_topic
 from tests.faults import checker
 from tests.faults.brokers import COMMAND, ROOT, Brokers, Incarnation
 from tests.faults.clients import Clients
 from tests.faults.fault import Fault
+from tests.faults.faults_in_debt import KillAllInDebt, leave_gaps
 from tests.faults.floor import Floor, waited_s, withheld_s
-from tests.faults.history import FaultSpan, History, Recovery, Serving
-from tests.faults.judged import Judged, judge
+from tests.faults.history import Beside, FaultSpan, History, Recovery, Serving
+from tests.faults.judged import Judged, judge, live_bundles, unpaid
 from tests.faults.kafka_nodes import KafkaNodes
 from tests.faults.log_copy import LogCopy
-from tests.faults.operations import Operations, make_connection
+from tests.faults.operations import TIMEOUT_S, Operations, make_connection
 from tests.faults.plan import Plan, Step
 from tests.faults.world import World
 
@@ -37,6 +39,7 @@ SERVED_WITHIN_S = 10.0
 """Once healthy, every bundle has a live owner within this time, and what the machine itself kept back meanwhile."""
 COVERED = 16
 """Each namespace's topics fall into this many equal parts of its ring: every bundle has some, splits of it too."""
+BESIDE_RETRY_S = 0.5
 COMMAND_S = 60.0
 ENDING_S = 30.0
 DIGEST_S = 10.0
@@ -81,6 +84,9 @@ class Run:
         self._settings = settings
         self._rng = rng
         self._start_s = 10.0
+        self._kept_from = 0
+        self._operations: Operations | None = None
+        self._probes = 0
 
     async def run(self) -> RunResult:
         """Everything.
@@ -133,8 +139,14 @@ class Run:
             await asyncio.sleep(0.1)
         self._start_s = time.monotonic() - began_s
         self.copy.start()
+        await self.kafka.learn_topics(CHANNEL)
+        if self.plan.in_debt:
+            lag_ms = int(self._settings["channel.min_compaction_lag_ms"])
+            self._kept_from = await leave_gaps(self.kafka.address, CHANNEL, lag_ms, self.copy)
         connection = make_connection(self.kafka.address, CHANNEL, self._settings)
-        operations = Operations(connection, self.plan.brokers, self.world.bundles, self.history, self._rng)
+        operations = self._operations = Operations(
+            connection, self.plan.brokers, self.world.bundles, self.history, self._rng
+        )
         for index, bundles in enumerate(self.plan.bundles):
             answer = await operations.ask("create", {"namespace": f"faults/n{index}", "bundles": bundles})
             if answer.answer != "done":
@@ -167,35 +179,55 @@ class Run:
     async def _step(self, step: Step, operations: Operations) -> None:
         self._say(f"  {step}")
         operations.allowed.set()
+        if any(isinstance(one, KillAllInDebt) for one in step.faults):
+            # Somebody has to have vouched since the outage before: two in a row without are a longer one.
+            await self._paid()
+            await asyncio.sleep(2 * self._settings["leader.heartbeat_interval_s"])
         spans = []
         tasks = []
         for number, one in enumerate(step.faults):
             span = FaultSpan(one.kind, (), time.monotonic_ns(), detail=str(one))
             spans.append(span)
             self.history.faults.append(span)
-            tasks.append(asyncio.create_task(self._one(one, span, number * step.apart_s)))
+            alone = len(step.faults) == 1
+            tasks.append(asyncio.create_task(self._one(one, span, number * step.apart_s, alone=alone)))
         await asyncio.gather(*tasks)
         if step.calm:
             operations.allowed.clear()
             found = await self._calm([one.kind for one in step.faults])
             for span in self.history.faults:
                 span.calm_ns = span.calm_ns or time.monotonic_ns()
+            if any(isinstance(one, KillAllInDebt) for one in step.faults):
+                self.history.changed.append(await self._changed())
             self._say(
                 f"    healthy after {_s(found.healthy_s)}, served {_s(found.served_s)} later {found.problems or ''}"
             )
         else:
             await asyncio.sleep(step.pause_s)
 
-    async def _one(self, one: Fault, span: FaultSpan, wait_s: float) -> None:
+    async def _one(self, one: Fault, span: FaultSpan, wait_s: float, *, alone: bool) -> None:
         await asyncio.sleep(wait_s)
         span.start_ns = time.monotonic_ns()
         try:
             span.detail = f"{one}: {await one.begin(self.world)}"
+            span.touched = one.touched
+            if one.lasting and alone:  # beside a second fault nothing is promised before that one is healed
+                await self._beside(one)
             await asyncio.sleep(one.hold_s)
         finally:
             span.touched = one.touched
             await one.heal(self.world)
             span.healed_ns = time.monotonic_ns()
+
+    async def _changed(self) -> list[str]:
+        """Bundles that the brokers hold otherwise than a reader of the whole log does, once they had time to agree."""
+        until_s = time.monotonic() + DIGEST_S
+        while True:
+            held, log = await self.world.bundles(), live_bundles(list(self.copy.records))
+            changed = sorted(name for name in held.keys() | log.keys() if held.get(name) != log.get(name))
+            if not changed or time.monotonic() > until_s:
+                return changed
+            await asyncio.sleep(0.3)
 
     @property
     def health_bound_s(self) -> float:
@@ -248,12 +280,70 @@ class Run:
             found.served_s = None
         return found
 
+    async def _beside(self, sick: Fault) -> None:
+        """While a member stays sick: every topic takes writes, and a new namespace is created and looked up."""
+        begun_s = time.monotonic()
+        found = Beside(str(sick), time.monotonic_ns())
+        self.history.beside.append(found)
+        # What the others cannot know before: that the member is lost, and that its seat is free.
+        await asyncio.sleep(self._settings["membership.expiry_s"] + self._settings["kafka.session_timeout_ms"] / 1_000)
+        since_ns = time.monotonic_ns()
+        self._probes += 1
+        namespace = f"faults/beside-{self._probes}"
+
+        async def problems_now() -> list[str]:
+            taken = self.clients.taken_ns
+            silent = [topic for topic in self.clients.topics if taken.get(topic, 0) < since_ns]
+            return [f"no write of {topic} was taken" for topic in silent] + await self._unled(namespace, sick.touched)
+
+        problems = await self._until(problems_now, begun_s, self.beside_bound_s, BESIDE_RETRY_S)
+        if problems:
+            bound_s = self.beside_bound_s + self.floor.stalled_s(begun_s)
+            problems = await self._until(problems_now, begun_s, bound_s, BESIDE_RETRY_S)
+        if problems:
+            found.problems = [f"not led and served after {time.monotonic() - begun_s:.0f} s: {problems[:4]}"]
+        else:
+            found.served_s = time.monotonic() - begun_s
+        self._say(f"    beside {sick}: served after {_s(found.served_s)} {found.problems or ''}")
+
+    async def _unled(self, namespace: str, sick: Sequence[str]) -> list[str]:
+        """Why an operator's request or a client's lookup gets no answer from the brokers that are well; empty if both do."""
+        well = [one for one in self.brokers.up() if one.broker not in sick]
+        if not well or well[0].url is None or self._operations is None:
+            return ["no broker is well"]
+        topic = f"{namespace}/probe"
+        answer = await self.clients.ask(well[0].url, "lookup", 6.0, topic=topic, wait_s=5.0)
+        if answer.get("ok") and answer.get("bundle") is not None:
+            return []
+        created = await self._operations.ask("create", {"namespace": namespace, "bundles": 1})
+        return [f"{topic} is not answered by {well[0].name} ({answer.get('why')}); creating it: {created.answer}"]
+
+    @property
+    def beside_bound_s(self) -> float:
+        """Longest time until the others serve everything beside a sick member, by the settings.
+
+        The member is lost, or resigns, after the expiry; the next leader is elected after the session; what was in flight
+        ends by its limit and is found by the next scan; repair may pause; a request waits for the next try.
+        """
+        s = self._settings
+        waits_s = (
+            2 * s["membership.expiry_s"]
+            + s["kafka.session_timeout_ms"] / 1_000
+            + s["safe_mode.settle_s"]
+            + s["repair.in_flight_limit_s"]
+            + s["repair.scan_interval_s"]
+            + s["repair.mass_loss_pause_s"]
+        )
+        return waits_s + TIMEOUT_S + SERVED_WITHIN_S
+
     @staticmethod
-    async def _until(problems_now: Callable[[], Any], since_s: float, bound_s: float) -> list[str]:
+    async def _until(
+        problems_now: Callable[[], Any], since_s: float, bound_s: float, retry_s: float = 0.1
+    ) -> list[str]:
         while problems := await problems_now():
             if time.monotonic() - since_s > bound_s:
                 return list(problems)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(retry_s)
         return []
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -324,6 +414,8 @@ class Run:
             after_s=float(self._settings["safe_mode.after_s"]),
             expiry_s=float(self._settings["membership.expiry_s"]),
             lag_ms=int(self._settings["channel.min_compaction_lag_ms"]) if self.plan.compacting else None,
+            kept_from=self._kept_from,
+            unpaid=[unpaid(self.copy.records, one) for one in self.world.left_in_debt],
         )
 
     def _figures(self, evidence: checker.Evidence) -> dict[str, Any]:
@@ -341,12 +433,17 @@ class Run:
             "ends": dict(Counter(str(code) for _, code, _ in evidence.ends)),
             "records": len(evidence.copy),
             "records_cleaned": len(evidence.copy) - sum(one.offset <= last for one in evidence.final),
+            "killed_in_debt": len(evidence.unpaid),
+            "unpaid_then": evidence.unpaid,
+            "cold_starts": sum(one.key == COLD_START_KEY for one in evidence.copy),
+            "keys_changed": [len(names) for names in history.changed],
             "lenient_joins": sum(_joined_leniently(one) for one in self.brokers.all),
             "rejected": evidence.judged.answer["rejected"],
             "gaps_ms": [[gap.cause.value, gap.length_ms] for gap in evidence.judged.gaps if gap.length_ms is not None],
             "outages_ms": [(one.end_ns - one.start_ns) // 1_000_000 for one in history.outages if one.end_ns],
             "healthy_s": [one.healthy_s for one in history.recoveries[1:-1]],
             "served_s": [one.served_s for one in history.recoveries[1:-1]],
+            "beside_s": [one.served_s for one in history.beside],
             "stale_writes": sum(1 for _ in checker.stale_writes(evidence)),
             "stale_lookups_ms": {"count": len(stale), "max": round(stale[-1] * 1_000) if stale else 0},
         }

@@ -8,8 +8,19 @@ import pytest
 
 from statechannel.core.inputs import RecordRead, Topic
 from tests.faults.checker import RULES, YOUNG, Evidence, check
-from tests.faults.history import Asked, FaultSpan, History, Lookup, Outage, Recovery, Serving, Write
-from tests.faults.judged import judge
+from tests.faults.history import (
+    Asked,
+    Beside,
+    FaultSpan,
+    History,
+    LeftInDebt,
+    Lookup,
+    Outage,
+    Recovery,
+    Serving,
+    Write,
+)
+from tests.faults.judged import judge, live_bundles, unpaid
 
 SECOND = 1_000_000_000
 NAMESPACE, BUNDLE = "t/n", "t/n/0x00000000_0xffffffff"
@@ -212,11 +223,41 @@ def test_digests_debts_ends_and_what_was_found_on_the_way():
     evidence = good()
     evidence.history.recoveries.append(Recovery(["kill"], 0, problems=["not served"]))
     assert broken(evidence) == {"recovered-in-time"}
+    evidence = good()
+    evidence.history.beside.append(Beside("member-sick b1", 0, problems=["not led"]))
+    assert broken(evidence) == {"served-beside-the-sick"}
     log = Log()
     log.add(1, NAMESPACE, "a", 1, None, "Active", children=["0x00000000_0xffffffff"])
     log.add(1, BUNDLE, "a", 9, None, "Assigned", from_=None, to="a")
     evidence = replace(good(), judged=judge(log.records, 2), copy=[], history=History())
     assert broken(evidence) == {"nothing-is-left-over"}
+
+
+def test_an_outage_that_changed_bundles_or_left_no_debt():
+    def outages(changed: list[list[str]], unpaid: list[int]) -> set[str]:
+        evidence = replace(good(), unpaid=unpaid)
+        evidence.history.changed += changed
+        return broken(evidence)
+
+    assert outages([[], []], [2, 1]) == set()
+    assert outages([[], [BUNDLE]], [2, 1]) == {"outages-change-nothing"}
+    assert outages([[], []], [2, 0]) == {"outages-change-nothing"}
+
+
+def test_what_counts_as_unpaid_is_what_stood_unanswered_at_the_kill():
+    log = Log()
+    log.add(1, NAMESPACE, "a", 1, None, "Active", children=["0x00000000_0xffffffff"])
+    log.add(2, NAMESPACE, "x", 9, "zz", "Deleted")
+    assert unpaid(log.records, LeftInDebt((1,), 2_000)) == 1
+    assert unpaid(log.records, LeftInDebt((1,), 1_999)) == 0, "the junk came after the kill"
+    assert unpaid(log.records, LeftInDebt((0,), 2_000)) == 0, "not a record of the junk"
+    log.add(2.5, BUNDLE, "a", 2, "r0/0x00000000_0xffffffff", "Assigning", from_=None, to="a")
+    assert live_bundles(log.records) == {BUNDLE: ["Assigning", None, None]}
+    pay = {"format": 1, "kind": "assert", "id": "p1", "covers": 2, "by": {"broker": "a", "incarnation": "a-1"}}
+    pay |= {"version": 1, "asserts": "r0", "state": "Active", "children": ["0x00000000_0xffffffff"]}
+    log.records.append(RecordRead(Topic.CHANNEL, 0, 3, 3_000, NAMESPACE.encode(), orjson.dumps(pay)))
+    assert unpaid(log.records, LeftInDebt((1,), 2_900)) == 1, "it was answered after the kill"
+    assert unpaid(log.records, LeftInDebt((1,), 3_000)) == 0, "it was answered before"
 
 
 def test_every_rule_is_broken_by_a_test_here():

@@ -23,7 +23,7 @@ def test_a_seed_is_always_the_same_plan(seed):
 
 def test_every_kind_is_drawn_and_says_what_it_is():
     drawn = {one.kind for seed in range(300) for step in make_plan(seed).steps for one in step.faults}
-    assert drawn >= set(KINDS)
+    assert drawn >= {kind for kind, made in KINDS.items() if not made.by_name_only}
     assert [kind for kind, made in KINDS.items() if not made.__doc__] == []
 
 
@@ -38,6 +38,18 @@ def test_only_what_is_asked_for_is_drawn():
     plan = make_plan(3, steps=20, only=("kill", "node-kill"))
     assert {one.kind for step in plan.steps for one in step.faults} == {"kill", "node-kill"}
     assert plan.nodes == 3
+
+
+def test_what_promises_something_only_alone_is_drawn_by_name_and_alone():
+    by_name = sorted(kind for kind, made in KINDS.items() if made.by_name_only)
+    assert by_name == ["kill-all-in-debt"]
+    assert not any(one.by_name_only for seed in range(50) for step in make_plan(seed).steps for one in step.faults)
+    plan = make_plan(3, steps=20, only=("kill-all-in-debt",))
+    assert [[one.kind for one in step.faults] for step in plan.steps] == [["kill-all-in-debt"]] * 20
+    assert all(step.calm for step in plan.steps)
+    assert (plan.in_debt, plan.compacting) == (True, True)
+    flags = [f"{name}={value}" for name, value in plan.settings().items()]
+    assert load(flags=flags).channel.min_compaction_lag_ms == 90_000
 
 
 def test_the_settings_are_in_the_relations_that_are_checked_at_start():

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.faults.brokers import Brokers, Incarnation
 from tests.faults.clients import Clients
+from tests.faults.history import LeftInDebt
 from tests.faults.kafka_nodes import KafkaNodes
 
 REFUSED_AS_IN_USE = 15
@@ -21,6 +22,7 @@ class World:
 
     def __init__(self, kafka: KafkaNodes, brokers: Brokers, clients: Clients) -> None:
         self.kafka, self.brokers, self.clients = kafka, brokers, clients
+        self.left_in_debt: list[LeftInDebt] = []
 
     # --- for faults -------------------------------------------------------------------------------------------------
 

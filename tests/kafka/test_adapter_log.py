@@ -50,13 +50,15 @@ def test_null_and_empty_values_stay_what_they_are(channel: Channel) -> None:
 
 
 def test_an_empty_partition_is_opened_and_reached_at_once(channel: Channel) -> None:
-    inbox = Inbox()
+    inbox, began_s = Inbox(), time.monotonic()
     with channel.reader(inbox):
         inbox.wait_position(0)
-    assert inbox.inputs[:2] == [
-        PartitionOpened(Topic.CHANNEL, 0, 0, 0),
-        PositionReached(Topic.CHANNEL, 0, 0),
-    ]
+    opened, reached = inbox.inputs[:2]
+    assert opened == PartitionOpened(Topic.CHANNEL, 0, 0, 0)
+    assert isinstance(reached, PositionReached)
+    assert reached.position == 0
+    assert reached.as_of_s is not None
+    assert began_s <= reached.as_of_s <= time.monotonic()
 
 
 def test_opened_says_where_the_end_was(channel: Channel) -> None:
@@ -210,12 +212,12 @@ def test_a_recreated_topic_is_seen(kafka: Kafka, topic_prefix: str) -> None:
 
 def _recreate(admin: AdminClient, topic: str) -> None:
     for future in admin.delete_topics([topic]).values():
-        future.result(30)
+        future.result(WAIT_S)
     deadline_s = time.monotonic() + WAIT_S
     while True:
         try:
             for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-                future.result(30)
+                future.result(WAIT_S)
         except Exception:
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
@@ -230,7 +232,7 @@ def test_a_deleted_topic_is_seen(channel: Channel) -> None:
     with channel.reader(inbox, tuning=FAST_WATCH):
         inbox.wait_position(1)
         for future in admin.delete_topics([channel.topics.channel]).values():
-            future.result(30)
+            future.result(WAIT_S)
         inbox.wait_for(lambda inputs: any(isinstance(i, PartitionBroken) for i in inputs))
     assert "no longer exists" in inbox.of(PartitionBroken)[0].detail
 

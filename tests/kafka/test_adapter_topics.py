@@ -18,6 +18,7 @@ from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import create_topics, inspect_topics, verify_topics
 from tests.support.kafka_adapter import Channel, make_channel
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def alter(channel: Channel, topic: str, setting: str, value: str) -> None:
     entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(WAIT_S)
 
 
 def test_created_topics_pass_and_a_second_creation_changes_nothing(channel: Channel) -> None:
@@ -93,7 +94,7 @@ def test_a_soft_difference_is_told_and_not_refused(channel: Channel) -> None:
 def test_an_election_topic_with_two_partitions_is_refused(channel: Channel) -> None:
     admin = AdminClient(channel.settings.admin_config())
     for future in admin.create_partitions([NewPartitions(channel.topics.leader_topic, 2)]).values():
-        future.result(30)
+        future.result(WAIT_S)
     with pytest.raises(TopicPolicyError, match="partitions is 2"):
         verify_topics(channel.settings, channel.topics)
 
@@ -102,7 +103,7 @@ def test_missing_topics_are_named(kafka: Kafka, topic_prefix: str) -> None:
     channel = make_channel(kafka.bootstrap_servers, topic_prefix)
     admin = AdminClient(channel.settings.admin_config())
     for future in admin.delete_topics([f"{topic_prefix}-requests"]).values():
-        future.result(30)
+        future.result(WAIT_S)
     with pytest.raises(TopicMissingError, match=f"{topic_prefix}-requests"):
         verify_topics(channel.settings, channel.topics)
 
@@ -116,5 +117,7 @@ def test_no_kafka_is_one_clear_error_in_time(topic_prefix: str) -> None:
 def test_the_mending_command_is_one_shell_line(channel: Channel) -> None:
     alter(channel, channel.topics.channel, "segment.ms", "604800000")
     (difference,) = inspect_topics(channel.settings, channel.topics).hard
-    parsed = subprocess.run(["/bin/sh", "-n", "-c", difference.command], capture_output=True, check=False, timeout=10)
+    parsed = subprocess.run(
+        ["/bin/sh", "-n", "-c", difference.command], capture_output=True, check=False, timeout=WAIT_S
+    )
     assert parsed.returncode == 0

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from statechannel.demo.cluster import command_path
+from tests.support.waits import WAIT_S
 
 LONGEST_S = 280
 """The demo promises 90 s on an idle machine; tests share theirs."""
@@ -36,7 +37,7 @@ def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=WAIT_S)
 
 
 def processes_in(folder: Path) -> list[psutil.Process]:
@@ -74,9 +75,9 @@ def test_demo_runs_through_and_what_it_keeps_can_be_used_and_ended(tmp_path: Pat
         brokers = [psutil.Process(pid) for pid in pids]
         for broker in brokers:
             broker.terminate()
-        _, late = psutil.wait_procs(brokers, timeout=60)
+        _, late = psutil.wait_procs(brokers, timeout=WAIT_S)
         down = subprocess.run(
-            [command_path(), "kafka", "down", "--folder", kafka_folder.group(1)], check=False, timeout=60
+            [command_path(), "kafka", "down", "--folder", kafka_folder.group(1)], check=False, timeout=WAIT_S
         )
     assert late == []
     assert down.returncode == 0
@@ -133,12 +134,12 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.S
     with demo(tmp_path) as process:
         assert process.stdout is not None
         seen = ""
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + WAIT_S
         while "b1 has caught up" not in seen and time.monotonic() < until_s:
             seen += process.stdout.readline()
         assert len(processes_in(tmp_path)) >= 2, seen
         process.send_signal(number)
-        rest, _ = process.communicate(timeout=60)
+        rest, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130, seen + rest
     assert "interrupted" in rest
     assert "Traceback" not in rest

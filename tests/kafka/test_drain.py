@@ -99,7 +99,8 @@ def test_leader_is_killed_in_the_middle_and_the_command_too(cluster: Cluster) ->
     found, err = cluster.end(second)
     assert "is being drained already (operation " in err
     assert found["operation"] in err
-    assert found["began_with"] == found["moved"] >= 15, (
+    # The move whose record died may still have been under way when the next leader looked, or not any more.
+    assert 15 <= found["moved"] <= found["began_with"] <= 16, (
         "what the first leader moved counts; at most one record died with it"
     )
     assert (found["result"], found["left_count"], found["executed_by"]) in [

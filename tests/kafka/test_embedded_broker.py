@@ -17,6 +17,7 @@ from statechannel.embedded import (
     PortInUseError,
 )
 from tests.support.kafka_lanes import Kafka, embedded_options
+from tests.support.waits import WAIT_S
 
 
 def make_topic(bootstrap: str, name: str, **config: str) -> None:
@@ -24,7 +25,7 @@ def make_topic(bootstrap: str, name: str, **config: str) -> None:
     futures = admin.create_topics(
         [NewTopic(name, 1, 1, config={key.replace("_", "."): v for key, v in config.items()})]
     )
-    futures[name].result(30)
+    futures[name].result(WAIT_S)
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes], key: bytes = b"k") -> None:
@@ -32,7 +33,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes], key: bytes = b"k") 
     failures: list[object] = []
     for value in values:
         producer.produce(topic, value, key=key, on_delivery=lambda e, _: failures.append(e) if e else None)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
     assert failures == []
 
 
@@ -40,7 +41,7 @@ def read_all(bootstrap: str, topic: str) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[bytes] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     try:
         while time.monotonic() < deadline:
             message = consumer.poll(1.0)
@@ -72,7 +73,7 @@ def test_cleaner_is_quick_enough_for_tests(own_kafka: KafkaServer, topic_prefix:
         segment_ms="300",
         min_cleanable_dirty_ratio="0.01",
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     for round_number in range(1000):
         produce(bootstrap, topic_prefix, [b"old-%d" % round_number])
         if len(read_all(bootstrap, topic_prefix)) < round_number + 1:

@@ -13,6 +13,7 @@ import pytest
 from statechannel.embedded import AlreadyRunningError, BrokerStartError, down, status, up
 from statechannel.embedded.detached import BrokerState
 from tests.support.kafka_lanes import embedded_options
+from tests.support.waits import WAIT_S
 
 
 def test_up_status_down(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_a_crash_is_told_from_a_stop(tmp_path: Path) -> None:
     started, _ = up(folder, options=embedded_options())
     assert started.pid is not None
     psutil.Process(started.pid).kill()
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + WAIT_S
     while status(folder).state in (BrokerState.RUNNING, BrokerState.STARTING) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert status(folder).state is BrokerState.CRASHED
@@ -82,7 +83,7 @@ def test_lost_record_does_not_hide_a_running_broker(tmp_path: Path) -> None:
     finally:
         assert down(folder)
     assert started.pid is not None
-    deadline_s = time.monotonic() + 20  # the process table may be a moment behind
+    deadline_s = time.monotonic() + WAIT_S  # the process table may be a moment behind
     while not has_ended(started.pid) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert has_ended(started.pid)
@@ -109,7 +110,7 @@ def test_a_suspended_broker_is_said_to_be_so_at_once(tmp_path: Path) -> None:
     running = psutil.Process(started.pid)
     try:
         running.suspend()
-        deadline_s = time.monotonic() + 20  # it has many threads, and a busy machine
+        deadline_s = time.monotonic() + WAIT_S  # it has many threads, and a busy machine
         while running.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline_s:
             time.sleep(0.02)
         assert status(folder).state is BrokerState.SUSPENDED

@@ -11,10 +11,10 @@ from tests.bench import floods
 from tests.bench.floods import Ground, flooded, measured
 from tests.support.kafka_lanes import Kafka
 
-HELD_MAX_MS = 250
-"""Processor time of one turn of the driver: 100 ms are allowed on a machine of its own (`python -m tests.bench floods`)."""
-HELD_SHARE_MAX = 0.5
-"""Or this part of all that the flood costs: a machine that is slow with one turn is slow with all of them."""
+EFFECTS_MAX = 2_500
+"""Of one input: a portion of 500 records that are accepted, each with four effects at most (events, an answer), and some more."""
+CLOCKS_MS = 5.0
+"""The driver's slice is on another clock than processor time, and a turn has some lines of its own."""
 SLACK_MIB = 25
 
 
@@ -25,8 +25,14 @@ def ground(kafka: Kafka) -> Iterator[Ground]:
 
 
 def not_held(seen: Mapping[str, float]) -> None:
-    """No turn was long: the flood was taken in many."""
-    assert seen["burst_cpu_max_ms"] < max(HELD_MAX_MS, HELD_SHARE_MAX * 1_000 * seen["cpu_s"]), seen
+    """A flood is taken in many pieces, none of which grows with it; a turn lasts for a slice, one piece and one look around.
+
+    How long that is in milliseconds is the machine's affair, and not asked here: `python -m tests.bench floods` shows it, and
+    100 ms are allowed on a machine of its own.
+    """
+    longest_ms = seen["slice_ms"] + seen["piece_cpu_max_ms"] + seen["look_cpu_max_ms"] + seen["collector_max_ms"]
+    assert seen["burst_cpu_max_ms"] <= longest_ms + CLOCKS_MS, seen
+    assert seen["effects_max"] <= EFFECTS_MAX, seen
 
 
 def again(ground: Ground, flood: floods.Flood, size: int, warm: int = 1) -> dict[str, object]:

@@ -21,6 +21,7 @@ from statechannel.kafka.tail import PartitionTail
 from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import audit_of, owners, read_log, settled
+from tests.support.waits import WAIT_S
 from tests.twin.junk import NEWER, ODD_KEYS, is_large, ways
 
 NAMESPACE = "public/default"
@@ -34,8 +35,9 @@ SHORT = {
     "channel": {
         "min_compaction_lag_ms": LAG_S * 1_000,
         "segment_ms": 1_000,
+        "max_compaction_lag_ms": LAG_S * 1_000,
         "min_cleanable_dirty_ratio": 0.01,
-        "delete_retention_ms": LAG_S * 1_000,
+        "delete_retention_ms": 2 * LAG_S * 1_000,
     },
     "leader": {"debt_age_s": 0.5},
 }
@@ -60,10 +62,10 @@ class FullReader:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(WAIT_S)
 
     async def digest_at(self, offset: int) -> str:
-        await settled(lambda: bool(self.records) and self.records[-1].offset >= offset, 10)
+        await settled(lambda: bool(self.records) and self.records[-1].offset >= offset, WAIT_S)
         prefix = [record for record in list(self.records) if record.offset <= offset]
         assert [record.offset for record in prefix] == list(range(offset + 1)), (
             "the full reader fell behind the cleaner"
@@ -170,8 +172,8 @@ async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_wor
     at = kafka.bootstrap_servers
     settings = make_settings(at, topic_prefix, **SHORT)
     async with (
-        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=30) as one,
-        StateChannel.open(settings, broker="m2", join_timeout_s=30) as two,
+        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=WAIT_S) as one,
+        StateChannel.open(settings, broker="m2", join_timeout_s=WAIT_S) as two,
     ):
         with full_reader(at, topic_prefix) as full:
             await created(one, NAMESPACE, 16)
@@ -182,10 +184,10 @@ async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_wor
                 for number, at_s in enumerate(JOINS_AT_S):
                     await asyncio.sleep(max(0, begun_s + at_s - asyncio.get_running_loop().time()))
                     cleaned.append(missing(read_log(at, topic_prefix)))
-                    async with StateChannel.open(settings, broker=f"j{number}", join_timeout_s=40) as joined:
+                    async with StateChannel.open(settings, broker=f"j{number}", join_timeout_s=WAIT_S) as joined:
                         found, applied = joined.digest()
                         assert found == await full.digest_at(applied[0]), f"joiner {number} at offset {applied[0]}"
-            await settled(lambda: one.status()["oldest_debt_s"] == 0 and not one.status()["in_flight"], 40)
+            await settled(lambda: one.status()["oldest_debt_s"] == 0 and not one.status()["in_flight"], WAIT_S)
             for member in (one, two):
                 found, applied = member.digest()
                 assert found == await full.digest_at(applied[0])

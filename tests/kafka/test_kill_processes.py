@@ -19,6 +19,7 @@ from statechannel.embedded import KafkaServer
 from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import EXPIRY_S, Directed, audit_of, owners, read_log, settled, survivor, victim
+from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"
 BOUNDS = namespace_bounds(8)
@@ -27,7 +28,7 @@ BUNDLES = [bundle_key(NAMESPACE, BOUNDS[n], BOUNDS[n + 1]) for n in range(8)]
 
 async def broker_run(broker: str, kafka: Kafka, channel: str, folder: Path) -> asyncio.subprocess.Process:
     """`statechannel broker run` with the short times of the other members."""
-    flags = ("membership.interval_s=0.3", f"membership.expiry_s={EXPIRY_S}", "safe_mode.after_s=2.0")
+    flags = ("membership.interval_s=0.3", f"membership.expiry_s={EXPIRY_S}", "safe_mode.after_s=4.0")
     with (folder / f"{broker}-{os.urandom(2).hex()}.log").open("wb") as log:
         return await asyncio.create_subprocess_exec(
             str(command_path()),
@@ -38,7 +39,7 @@ async def broker_run(broker: str, kafka: Kafka, channel: str, folder: Path) -> a
         )
 
 
-async def ended(process: asyncio.subprocess.Process, timeout_s: float = 40) -> int:
+async def ended(process: asyncio.subprocess.Process, timeout_s: float = WAIT_S) -> int:
     async with asyncio.timeout(timeout_s):
         return await process.wait()
 
@@ -65,7 +66,7 @@ async def test_second_process_of_a_living_id_refuses_and_of_a_paused_one_replace
             os.kill(first.pid, signal.SIGSTOP)
             third = await broker_run("p", kafka, topic_prefix, tmp_path)
             started.append(third)
-            await settled(lambda: incarnation_of(channel, "p") not in (None, paused), 30)
+            await settled(lambda: incarnation_of(channel, "p") not in (None, paused), WAIT_S)
             os.kill(first.pid, signal.SIGCONT)
             assert await ended(first) == ExitCode.REPLACED
             found = await owners(channel, BUNDLES)
@@ -82,9 +83,9 @@ async def test_second_process_of_a_living_id_refuses_and_of_a_paused_one_replace
 
 async def hand_over(channel: StateChannel, bundle: str, broker: str) -> None:
     """Hand it over as soon as that broker takes bundles."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while True:
-            owner = await channel.lookup(bundle, 20)
+            owner = await channel.lookup(bundle, WAIT_S)
             if isinstance(owner, Owned) and owner.broker == broker:
                 return
             await (await channel.transfer(bundle, broker)).outcome(10)
@@ -115,11 +116,10 @@ async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, 
         await asyncio.to_thread(own_kafka.kill)
         await asyncio.sleep(3)
         await asyncio.to_thread(own_kafka.start)
-        await settled(lambda: first.status()["mode"] == second.status()["mode"] == "normal", 60)
-        await asyncio.sleep(1)
+        await settled(lambda: first.status()["mode"] == second.status()["mode"] == "normal", WAIT_S)
         enough.set()
         await asyncio.gather(*moving)
-        await settled(lambda: not audit_of(read_log(at, topic_prefix))[0].view.in_flight, 60)
+        await settled(lambda: not audit_of(read_log(at, topic_prefix))[0].view.in_flight, WAIT_S)
         found = await owners(first, BUNDLES)
         audit, gaps = audit_of(read_log(at, topic_prefix))
         log = b"".join(record.value or b"" for record in read_log(at, topic_prefix))
@@ -128,7 +128,7 @@ async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, 
         )
         assert [gap for gap in gaps.all() if gap.end is End.OPEN] == []
         assert all(key.state is State.ASSIGNED for key in audit.view.existing() if not key.is_namespace)
-        await settled(lambda: first.digest()[0] == second.digest()[0] == digest([audit.view]), 10)
+        await settled(lambda: first.digest()[0] == second.digest()[0] == digest([audit.view]), WAIT_S)
         serving = {"s1": first.serving(), "s2": second.serving(), "p": await process.ask("serving", "serving")}
         for bundle, owner in found.items():
             assert [broker for broker, held in serving.items() if bundle in held] == [owner.broker]

@@ -20,6 +20,7 @@ from statechannel.core.verdict import REJECTIONS
 from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import (
+    EXPIRY_S,
     Directed,
     Victim,
     audit_of,
@@ -29,6 +30,7 @@ from tests.support.killing import (
     survivor,
     victim,
 )
+from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"
 BOUNDS = namespace_bounds(32)
@@ -93,13 +95,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def stuck_everywhere(kafka: Kafka, name: str) -> AsyncIterator[Scene]:
+async def stuck_everywhere(kafka: Kafka, name: str, expiry_s: float = EXPIRY_S) -> AsyncIterator[Scene]:
     placement = Directed()
     at = kafka.bootstrap_servers
     async with (
-        victim(VICTIM, at, name) as process,  # the first member, so it leads
-        survivor("s1", at, name, placement) as first,
-        survivor("s2", at, name, placement) as second,
+        victim(VICTIM, at, name, f"membership.expiry_s={expiry_s}") as process,  # the first member, so it leads
+        survivor("s1", at, name, placement, expiry_s) as first,
+        survivor("s2", at, name, placement, expiry_s) as second,
     ):
         await created(first, NAMESPACE, 32)
         owned = {bundle: case.first for bundle, case in CASE_OF.items() if case.first} | dict.fromkeys(
@@ -114,7 +116,7 @@ async def stuck_everywhere(kafka: Kafka, name: str) -> AsyncIterator[Scene]:
         await process.ask("plan", "planned", steps=STEPS)
         asked = [asyncio.create_task(begin(bundle, case, process, first)) for bundle, case in CASE_OF.items()]
         await process.stuck_at(STEPS)
-        await settled(lambda: states(at, name) == {bundle: case.state for bundle, case in CASE_OF.items()}, 20)
+        await settled(lambda: states(at, name) == {bundle: case.state for bundle, case in CASE_OF.items()}, WAIT_S)
         live = [
             b for b in BUNDLES if b not in CASE_OF or CASE_OF[b].do != "split" or CASE_OF[b].state is not State.DELETED
         ]
@@ -134,9 +136,9 @@ async def begin(bundle: str, case: Case, process: Victim, first: StateChannel) -
     if not case.by_survivor:
         await process.do(case.do, name=bundle, **({"to": destination} if case.do == "transfer" else {}))
     elif case.do == "lookup":
-        await first.lookup(bundle, 60)
+        await first.lookup(bundle, WAIT_S)
     else:
-        await (await first.transfer(bundle, destination)).outcome(60)
+        await (await first.transfer(bundle, destination)).outcome(WAIT_S)
 
 
 def states(bootstrap: str, name: str) -> dict[str, State | None]:
@@ -157,7 +159,7 @@ async def claims(members: dict[str, StateChannel | Victim]) -> dict[str, list[tu
 async def check_the_end(scene: Scene, members: dict[str, StateChannel | Victim]) -> None:
     """One owner for every bundle, its generation risen; all views and the audit's equal; every gap ended with its cause."""
     found, asked, held = {}, {}, {}
-    until_s = asyncio.get_running_loop().time() + 40
+    until_s = asyncio.get_running_loop().time() + WAIT_S
     while asyncio.get_running_loop().time() < until_s:
         found = await owners(scene.survivors[0], scene.live)
         asked = {bundle: [(owner.broker, owner.generation)] for bundle, owner in found.items()}
@@ -176,14 +178,14 @@ async def check_the_end(scene: Scene, members: dict[str, StateChannel | Victim])
     assert [gap for gap in gaps.all() if gap.end is End.OPEN] == []
     assert {gap.cause for gap in gaps.all()} <= {Cause.TRANSFER, Cause.UNLOAD, Cause.OWNER_LOST}
     wanted = digest([audit.view])
-    await settled(lambda: all(member.digest()[0] == wanted for member in scene.survivors), 10)
+    await settled(lambda: all(member.digest()[0] == wanted for member in scene.survivors), WAIT_S)
 
 
 @pytest.mark.slow
 async def test_killed_at_every_step_the_others_repair(kafka: Kafka, topic_prefix: str) -> None:
     async with stuck_everywhere(kafka, topic_prefix) as scene:
         await scene.victim.kill()
-        await settled(lambda: any(member.status()["leading"] for member in scene.survivors), 20)
+        await settled(lambda: any(member.status()["leading"] for member in scene.survivors), WAIT_S)
         await check_the_end(scene, {"s1": scene.survivors[0], "s2": scene.survivors[1]})
         _, gaps = audit_of(read_log(scene.bootstrap, scene.name))
         lost = [gap for gap in gaps.all() if gap.cause is Cause.OWNER_LOST]
@@ -194,9 +196,11 @@ async def test_killed_at_every_step_the_others_repair(kafka: Kafka, topic_prefix
 
 @pytest.mark.slow
 async def test_killed_at_every_step_and_started_again_it_acts_on_what_it_left(kafka: Kafka, topic_prefix: str) -> None:
-    async with stuck_everywhere(kafka, topic_prefix) as scene:
+    # Nobody takes anything from it before it is back, however slowly it starts.
+    async with stuck_everywhere(kafka, topic_prefix, 2 * WAIT_S) as scene:
         await scene.victim.kill()
-        async with victim(VICTIM, scene.bootstrap, scene.name, "membership.take_over=true") as again:
+        flags = (f"membership.expiry_s={2 * WAIT_S}", "membership.take_over=true")
+        async with victim(VICTIM, scene.bootstrap, scene.name, *flags) as again:
             await check_the_end(scene, {VICTIM: again, "s1": scene.survivors[0], "s2": scene.survivors[1]})
             audit, gaps = audit_of(read_log(scene.bootstrap, scene.name))
             resumed = [audit.view.get(bundle) for bundle in UNTOUCHED]
@@ -212,12 +216,12 @@ async def test_paused_at_every_step_it_wakes_as_a_zombie_and_harms_nobody(kafka:
     async with stuck_everywhere(kafka, topic_prefix) as scene:
         others = {"s1": scene.survivors[0], "s2": scene.survivors[1]}
         scene.victim.stop()
-        await settled(lambda: any(member.status()["leading"] for member in scene.survivors), 30)
+        await settled(lambda: any(member.status()["leading"] for member in scene.survivors), WAIT_S)
         await check_the_end(scene, others)
         scene.victim.cont()
         await scene.victim.do("go")  # everything that it had held back leaves now
-        await settled(lambda: late_records(scene) > 0, 20)
-        await settled(lambda: all(m.status()["oldest_debt_s"] == 0 for m in scene.survivors), 20)
+        await settled(lambda: late_records(scene) > 0, WAIT_S)
+        await settled(lambda: all(m.status()["oldest_debt_s"] == 0 for m in scene.survivors), WAIT_S)
         assert await scene.victim.ask("serving", "serving") == {}
         await check_the_end(scene, {VICTIM: scene.victim, **others})
 

@@ -21,6 +21,8 @@ from tests.support.kafka_lanes import Kafka
 from tests.support.light_brokers import BUNDLES, WAIT_S, Log, Source, broker, stats, until
 from tests.support.load_channel import FakeChannel
 
+MANY = 30
+
 
 async def test_every_broker_sees_every_load_and_only_the_leader_the_top_bundles(
     kafka: Kafka, topic_prefix: str
@@ -146,8 +148,8 @@ async def test_the_leader_buries_a_report_that_nobody_renews(kafka: Kafka, topic
             assert "stranger" not in b1.broker_loads(), "nobody has registered it"
             assert "dead" in b1.broker_loads()
             await until(lambda: "dead" not in b1.broker_loads(), "then it is gone")
+            await until(lambda: log.of("dead")[-1].value is None, "by a tombstone, which this reader may see later")
             null = log.of("dead")[-1]
-            assert null.value is None
             assert dict(null.headers)["reason"] == b"expired"
             assert int(dict(null.headers)["last-offset"]) == log.of("dead")[0].offset
             await until(lambda: log.of("stranger")[-1].value is None, "who is not registered is buried, too")
@@ -248,24 +250,32 @@ async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(
         before = b1.status()["reading"]
         await until(lambda: b1.status()["reading"] > before, "it goes on measuring", b1)
         assert b1.status()["failing"] == {}
+        back_s = time.monotonic()
         await asyncio.to_thread(own_kafka.start)
-        await until(lambda: b1.broker_loads()["b1"].age_s < 2.0, "its reports come again", b1)
-        await until(lambda: b1.top_bundles()["b1"].age_s < 2.0, "its top bundles, too", b1)
+        await until(lambda: b1.broker_loads()["b1"].age_s < time.monotonic() - back_s, "its reports come again", b1)
+        await until(lambda: b1.top_bundles()["b1"].age_s < time.monotonic() - back_s, "its top bundles, too", b1)
         assert b1.status()["writer"]["written"] > 0
 
 
 async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(kafka: Kafka, topic_prefix: str) -> None:
     channel = FakeChannel()
     async with broker(kafka, topic_prefix, "b1", channel, report_max_age_s=0.5) as b1:
-        await until(lambda: "b1" in b1.broker_loads() and held_offset(b1, "b1") > 3)
+
+        def many() -> bool:
+            """So many that the new topic's first offsets cannot be passed over between two looks."""
+            b1.report_now()
+            return "b1" in b1.broker_loads() and held_offset(b1, "b1") > MANY
+
+        await until(many)
         client, topics = ClientSettings(kafka.bootstrap_servers), LoadTopics(topic_prefix)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         await asyncio.to_thread(admin.delete_topics([topics.broker_load])[topics.broker_load].result, 20)
         await until(lambda: make_again(client, topics), "the topic is there again")
         await until(
-            lambda: b1.broker_loads().get("b1") and 0 <= held_offset(b1, "b1") < 3, "it reports into the new one"
+            lambda: b1.broker_loads().get("b1") and 0 <= held_offset(b1, "b1") < MANY, "it reports into the new one"
         )
-        await until(lambda: b1.broker_loads()["b1"].age_s < 1.0 and held_offset(b1, "b1") > 3, "and goes on")
+        first = held_offset(b1, "b1")
+        await until(lambda: held_offset(b1, "b1") > first, "and goes on")
 
 
 def make_again(client: ClientSettings, topics: LoadTopics) -> bool:

@@ -13,6 +13,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
 from tests.support.broker_cluster import BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 NEWER = [sys.executable, "-m", "tests.support.newer_broker"]
 WAIT = ("--timeout", "90")
@@ -28,7 +29,7 @@ class MixedCluster(BrokerCluster):
 
     def ended(self, name: str) -> None:
         self.brokers[name].terminate()
-        assert self.brokers[name].wait(90) == 0, self.logs()
+        assert self.brokers[name].wait(WAIT_S) == 0, self.logs()
 
     def one(self, name: str) -> dict:
         return next((one for one in self("brokers")["brokers"] if one["broker"] == name), {})

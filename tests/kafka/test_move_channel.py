@@ -36,6 +36,7 @@ from tests.support.channels import created, make_settings
 from tests.support.imports import empty_log, importer_for, run_import
 from tests.support.kafka_lanes import Kafka, embedded_options
 from tests.support.killing import Directed, owners, settled
+from tests.support.waits import WAIT_S
 from tests.twin.audit import audit as twin_audit
 
 pytestmark = pytest.mark.slow
@@ -61,9 +62,10 @@ def place(bootstrap: str, channel: str) -> list[str]:
 
 
 def command(*args: str, code: int = 0) -> Any:
-    """Run a command in this process; its document, or where it fails its line of error."""
-    result = CliRunner().invoke(app, [*args, "--output", "json"])
-    assert result.exit_code == code, f"{args}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+    """Run a command in a process of its own, as brokers of this one log to the same stdout; its document."""
+    words = [*COMMAND, *args, "--output", "json"]
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert result.returncode == code, f"{args}: {result.returncode}\n{result.stdout}\n{result.stderr}"
     assert "Traceback" not in result.stderr
     return json.loads(result.stdout) if result.stdout else None
 
@@ -89,7 +91,7 @@ async def members(
     async with AsyncExitStack() as stack:
         opening = [
             StateChannel.open(
-                settings, broker=broker, placement=placement or Directed(), create_topics=True, join_timeout_s=90
+                settings, broker=broker, placement=placement or Directed(), create_topics=True, join_timeout_s=WAIT_S
             )
             for broker in brokers
         ]
@@ -98,7 +100,7 @@ async def members(
 
 
 async def done(ticket: Any) -> None:
-    assert isinstance(await ticket.outcome(60), Done)
+    assert isinstance(await ticket.outcome(WAIT_S), Done)
 
 
 async def lived_in(channels: dict[str, StateChannel]) -> None:
@@ -152,7 +154,7 @@ async def live_and_export(kafka: Kafka, name: str, file: Path) -> None:
         views = await asyncio.to_thread(export, kafka.bootstrap_servers, name, file)
         # A complete log replays to what the brokers hold, by our own audit and by the twin's.
         assert not views.tentative
-        await settled(lambda: {channel.digest()[0] for channel in channels.values()} == {digest_of(views)}, 20)
+        await settled(lambda: {channel.digest()[0] for channel in channels.values()} == {digest_of(views)}, WAIT_S)
         assert twin_audit(await asyncio.to_thread(file.read_text), read="full").audit["digest"] == digest_of(views)
         refused = await asyncio.to_thread(
             command, "import", str(file), *place(kafka.bootstrap_servers, name), code=ExitCode.REJECTED
@@ -177,7 +179,7 @@ async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
     async with members(other_kafka, topic_prefix, *BROKERS, expiry_s=30) as channels:
         wanted = served(source)
         assert set(wanted.values()) == {*BROKERS, None}
-        await settled(lambda: serving(channels) == {name: owner for name, owner in wanted.items() if owner}, 60)
+        await settled(lambda: serving(channels) == {name: owner for name, owner in wanted.items() if owner}, WAIT_S)
         highest = {key.name: key.ring.highest for key in source.existing() if key.ring and key.is_namespace}
         for channel in channels.values():
             assert all(token > highest[name.rpartition("/")[0]] for name, token in channel.serving().items())
@@ -187,7 +189,7 @@ async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
         await created(channels["b1"], "m/gone", 1)
         (owned,) = (await owners(channels["b1"], names("m/gone", 1))).values()
         assert owned.generation > gone.version
-        await settled(lambda: len({channel.digest()[0] for channel in channels.values()}) == 1, 20)
+        await settled(lambda: len({channel.digest()[0] for channel in channels.values()}) == 1, WAIT_S)
         file = tmp_path / "other.jsonl"
         after = await asyncio.to_thread(export, other_kafka, topic_prefix, file)
         assert digest_of(after) == channels["b3"].digest()[0]
@@ -208,13 +210,13 @@ async def test_an_owner_that_never_comes_is_repaired(
     other_kafka: str, topic_prefix: str, moved: Moved, tmp_path: Path
 ) -> None:
     here = place(other_kafka, topic_prefix)
-    async with members(other_kafka, topic_prefix, "b1", expiry_s=4):
+    async with members(other_kafka, topic_prefix, "b1", expiry_s=8):
         pass  # a broker was there once: its heartbeats are in the log, and nothing else
     await asyncio.to_thread(command, "import", str(moved.file), *here, "--namespace", "m/one", "--headroom", "7")
     source = read_views(read_export(moved.file))
     wanted = {name: owner for name, owner in served(source).items() if name.startswith("m/one/")}
-    async with members(other_kafka, topic_prefix, "b1", "b2", expiry_s=4) as channels:
-        await settled(lambda: serving(channels).keys() == wanted.keys(), 90)
+    async with members(other_kafka, topic_prefix, "b1", "b2", expiry_s=8) as channels:
+        await settled(lambda: serving(channels).keys() == wanted.keys(), WAIT_S)
         after = await asyncio.to_thread(export, other_kafka, topic_prefix, tmp_path / "repaired.jsonl")
         assert {key.name for key in after.existing() if key.is_namespace} == {"m/one"}
         records = read_export(tmp_path / "repaired.jsonl").partitions[0]
@@ -260,7 +262,7 @@ def large_export(file: Path) -> ImportPlan:
     return plan_import(part.view for part in read_views(read_export(file)).parts)
 
 
-def wait_for(what: Callable[[], bool], timeout_s: float = 60) -> None:
+def wait_for(what: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     ends_s = time.monotonic() + timeout_s
     while not what():
         assert time.monotonic() < ends_s
@@ -290,7 +292,7 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
                 wait_for(lambda at=offset, one=process, log=tail: ended(one) or log.span().end >= at)
             finally:
                 process.kill()
-                _, error = process.communicate(timeout=20)
+                _, error = process.communicate(timeout=WAIT_S)
             assert process.returncode == -9, error
     result = command("import", str(file), *here)
     assert 0 < result["written"] < result["records"] == plan.records

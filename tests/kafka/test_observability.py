@@ -20,6 +20,7 @@ from statechannel.runtime.metric_table import TABLE, Kind
 from statechannel.runtime.traces import Traces, root_span_id_of, trace_id_of
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"
 TOPIC = "public/default/orders"
@@ -52,7 +53,7 @@ class Pair:
 
 def fetch(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -73,7 +74,7 @@ async def pair(kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch)
         async with contextlib.AsyncExitStack() as stack:
             for name in ("b1", "b2"):
                 opening = StateChannel.open(
-                    settings, broker=name, hooks=Recorder(), create_topics=name == "b1", join_timeout_s=60
+                    settings, broker=name, hooks=Recorder(), create_topics=name == "b1", join_timeout_s=WAIT_S
                 )
                 made.channels[name] = await stack.enter_async_context(opening)
             yield made
@@ -83,12 +84,12 @@ async def transferred(pair: Pair) -> tuple[str, Owned, str]:
     """A bundle that was assigned and then given to the other broker; the transfer's operation, first owner, last owner."""
     first = pair.channels["b1"]
     await created(first, NAMESPACE, 4)
-    owned = await first.lookup(TOPIC, 30)
+    owned = await first.lookup(TOPIC, WAIT_S)
     assert isinstance(owned, Owned), owned
     to = "b2" if owned.broker == "b1" else "b1"
     for _ in range(100):
         ticket = await first.transfer(TOPIC, to, reason="for the test")
-        outcome = await ticket.outcome(30)
+        outcome = await ticket.outcome(WAIT_S)
         if isinstance(outcome, Done):
             return str(ticket), owned, to
         await asyncio.sleep(0.1)  # b1 may not have read yet that it is owned, or who lives
@@ -113,7 +114,7 @@ async def one_trace_of_both_brokers(pair: Pair, operation: str, before: Owned, t
         source, destination = ({span.name for span in spans(broker)} for broker in (before.broker, to))
         return "hook on_moved" not in source or "hook on_serve" not in destination
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while unfinished():  # noqa: ASYNC110 - exporters tell nobody
             await asyncio.sleep(0.05)
     of_source, of_destination = spans(before.broker), spans(to)

@@ -21,6 +21,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError, TopicPolicyError
 from statechannel.kafka.topics import TopicAdmin
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 pytestmark = pytest.mark.kafka
 
@@ -94,7 +95,9 @@ def test_what_is_not_sound_is_counted_and_the_rest_is_written(kafka: Kafka, topi
 def test_a_compacted_topic_is_refused_and_a_kafka_that_is_away_named(kafka: Kafka, topic_prefix: str) -> None:
     settings = ClientSettings(kafka.bootstrap_servers)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(topic_prefix, 1, 1, config={"cleanup.policy": "compact"})])[topic_prefix].result(20)
+    admin.create_topics([NewTopic(topic_prefix, 1, 1, config={"cleanup.policy": "compact"})])[topic_prefix].result(
+        WAIT_S
+    )
     with pytest.raises(TopicPolicyError, match=r"cleanup\.policy"):
         SampleTopic(settings, topic_prefix).create()
     away = SampleTopic(ClientSettings("127.0.0.1:9"), topic_prefix, timeout_s=1)
@@ -112,7 +115,7 @@ def test_log_directories_and_growth_become_loads(kafka: Kafka, topic_prefix: str
     data, samples = f"{topic_prefix}-data", f"{topic_prefix}-samples"
     topic = SampleTopic(settings, samples, partitions=2)
     now_ms = time.time_ns() // 1_000_000
-    with open_admin(settings, timeout_s=20) as admin:
+    with open_admin(settings, timeout_s=WAIT_S) as admin:
         admin.create_topics({data: {"num_partitions": 2, "replication_factor": 1}}, wait_for_metadata=True)
         source = LogDirsSource(admin)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})

@@ -11,13 +11,14 @@ from statechannel.embedded.ports import find_free
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 pytestmark = pytest.mark.kafka
 
 
 def test_layout_and_sizes(kafka: Kafka, topic_prefix: str) -> None:
     wide, narrow = f"{topic_prefix}-wide", f"{topic_prefix}-narrow"
-    with open_admin(ClientSettings(kafka.bootstrap_servers), timeout_s=20) as admin:
+    with open_admin(ClientSettings(kafka.bootstrap_servers), timeout_s=WAIT_S) as admin:
         admin.create_topics(
             {
                 wide: {"num_partitions": 3, "replication_factor": 1},

@@ -15,6 +15,7 @@ from shedders.partitions.plan import PartitionMove
 from shedders.partitions.reassignment import to_json
 from tests.support.kafka_tools import from_json, generator, reassign
 from tests.support.three_nodes import three_nodes, until
+from tests.support.waits import WAIT_S
 
 TOPIC = "orders"
 BEFORE = {(TOPIC, 0): (1, 2), (TOPIC, 1): (2, 1), (TOPIC, 2): (1, 2), (TOPIC, 3): (2, 1)}
@@ -40,19 +41,19 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory):
     with three_nodes(tmp_path_factory.mktemp("three"), racks={1: "a", 2: "b", 3: "c"}) as nodes:
         address = ",".join(node.bootstrap_servers for node in nodes.values())
         admin = AdminClient({"bootstrap.servers": address})
-        until(lambda: len(admin.list_topics(timeout=10).brokers) == 3)
+        until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 3)
         placed = [list(replicas) for _, replicas in sorted(BEFORE.items())]
         admin.create_topics([NewTopic(TOPIC, num_partitions=4, replica_assignment=placed)])[TOPIC].result()
         until(lambda: replicas_of(admin) == BEFORE)
         producer = Producer({"bootstrap.servers": address, "acks": "all"})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"x" * 200, partition=number % 4)
-        assert producer.flush(60) == 0
+        assert producer.flush(WAIT_S) == 0
         yield address
 
 
 def replicas_of(admin: AdminClient) -> dict[tuple[str, int], tuple[int, ...]]:
-    topic = admin.list_topics(timeout=10).topics.get(TOPIC)
+    topic = admin.list_topics(timeout=WAIT_S).topics.get(TOPIC)
     return {(TOPIC, n): tuple(one.replicas) for n, one in topic.partitions.items()} if topic else {}
 
 

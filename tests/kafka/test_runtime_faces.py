@@ -10,6 +10,7 @@ from pathlib import Path
 from statechannel.api import BlockingBrokerHooks, BlockingStateChannel, Done, Owned
 from tests.support.channels import make_settings
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "design" / "examples" / "broker.py"
 
@@ -26,16 +27,16 @@ def test_blocking_face_does_everything(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     hooks = Noting()
     with BlockingStateChannel.open(
-        settings, broker="b1", hooks=hooks, create_topics=True, join_timeout_s=60
+        settings, broker="b1", hooks=hooks, create_topics=True, join_timeout_s=WAIT_S
     ) as channel:
         ticket = channel.create_namespace("public/default", 2)
-        assert isinstance(ticket.outcome(20), Done)
-        owner = channel.lookup("public/default/orders", 20)
+        assert isinstance(ticket.outcome(WAIT_S), Done)
+        owner = channel.lookup("public/default/orders", WAIT_S)
         assert isinstance(owner, Owned)
         assert hooks.calls == [("on_own", owner.bundle, owner.generation)]
-        split = channel.split(owner.bundle).outcome(20)
+        split = channel.split(owner.bundle).outcome(WAIT_S)
         assert isinstance(split, Done)
-        assert isinstance(channel.ticket(str(ticket)).outcome(5), Done)
+        assert isinstance(channel.ticket(str(ticket)).outcome(WAIT_S), Done)
         states = []
         for change in channel.changes(since={}):
             states.append(str(change.state))
@@ -50,14 +51,14 @@ def test_blocking_face_does_everything(kafka: Kafka, topic_prefix: str) -> None:
 
 def test_metrics_are_served_on_loopback(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, observe={"metrics_port": 0})
-    with BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=60) as channel:
-        channel.create_namespace("public/default", 2).outcome(20)
-        channel.lookup("public/default/orders", 20)
+    with BlockingStateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel:
+        channel.create_namespace("public/default", 2).outcome(WAIT_S)
+        channel.lookup("public/default/orders", WAIT_S)
         port = channel.status()["runtime"]["metrics_port"]
         mode = f'statechannel_mode{{broker="b1",channel="{topic_prefix}",mode="normal"}} 1.0'
-        text, until_s = "", time.monotonic() + 10
+        text, until_s = "", time.monotonic() + WAIT_S
         while mode not in text and time.monotonic() < until_s:  # gauges follow within a second
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
                 text = answer.read().decode()
     assert mode in text
     assert f'statechannel_lookups_total{{answer="owned",broker="b1",channel="{topic_prefix}"}} 1.0' in text
@@ -85,7 +86,7 @@ def test_thirty_line_example_owns_and_lets_go(kafka: Kafka, topic_prefix: str) -
         assert any(line.startswith("serve example/orders/") for line in said), said
         child.send_signal(signal.SIGTERM)
         rest = child.stdout.read()
-        assert child.wait(60) == 0, rest
+        assert child.wait(WAIT_S) == 0, rest
         assert "close example/orders/" in rest
     finally:
         if child.poll() is None:

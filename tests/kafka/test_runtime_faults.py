@@ -24,6 +24,7 @@ from statechannel.api import (
 from statechannel.embedded import KafkaServer
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"
 TOPIC = f"{NAMESPACE}/orders"
@@ -33,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @asynccontextmanager
 async def member(settings, broker: str, hooks: BrokerHooks | None = None) -> AsyncIterator[StateChannel]:
     async with StateChannel.open(
-        settings, broker=broker, hooks=hooks, create_topics=True, join_timeout_s=60
+        settings, broker=broker, hooks=hooks, create_topics=True, join_timeout_s=WAIT_S
     ) as channel:
         yield channel
 
@@ -61,7 +62,7 @@ async def process(broker: str, bootstrap: str, channel: str) -> AsyncIterator[as
         await child.wait()
 
 
-async def line(child: asyncio.subprocess.Process, pattern: str, timeout_s: float = 60) -> str:
+async def line(child: asyncio.subprocess.Process, pattern: str, timeout_s: float = WAIT_S) -> str:
     assert child.stdout is not None
     async with asyncio.timeout(timeout_s):
         while text := (await child.stdout.readline()).decode():
@@ -70,7 +71,7 @@ async def line(child: asyncio.subprocess.Process, pattern: str, timeout_s: float
     raise AssertionError(f"the process ended before it said {pattern}")
 
 
-async def done(ticket: Ticket, timeout_s: float = 30) -> Done:
+async def done(ticket: Ticket, timeout_s: float = WAIT_S) -> Done:
     outcome = await ticket.outcome(timeout_s)
     assert isinstance(outcome, Done), outcome
     return outcome
@@ -88,18 +89,18 @@ async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
     ):
         await created(channel, NAMESPACE, 8)
         for number in range(40):
-            await channel.lookup(f"{NAMESPACE}/{number}", 20)
+            await channel.lookup(f"{NAMESPACE}/{number}", WAIT_S)
         bundles = [
             f"{NAMESPACE}/0x{n:08x}_0x{min(n + 0x20000000, 0xFFFFFFFF):08x}" for n in range(0, 2**32, 0x20000000)
         ]
-        owners = [await channel.lookup(bundle, 20) for bundle in bundles]
+        owners = [await channel.lookup(bundle, WAIT_S) for bundle in bundles]
         orphans = [owner for owner in owners if isinstance(owner, Owned) and owner.broker == "p1"]
         assert orphans
         live = channel.changes(since={})
         first.kill()
         await first.wait()
         repairs = []
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(WAIT_S):
             async for change in live:
                 if change.forced:
                     repairs.append(change)
@@ -109,7 +110,7 @@ async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
         assert all(change.lost is not None and change.lost["broker"] == "p1" for change in repairs)
         assert all(change.lost["last_heard_ms"] > 0 for change in repairs if change.lost)
         for orphan in orphans:
-            owner = await channel.lookup(orphan.bundle, 20)
+            owner = await channel.lookup(orphan.bundle, WAIT_S)
             assert isinstance(owner, Owned), owner
             assert owner.broker != "p1"
             assert owner.generation > orphan.generation
@@ -119,12 +120,12 @@ async def test_process_that_is_told_to_leave_hands_over(kafka: Kafka, topic_pref
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     async with process("p1", kafka.bootstrap_servers, topic_prefix) as child, member(settings, "b2") as channel:
         await created(channel, NAMESPACE, 1)
-        await channel.lookup(TOPIC, 20)
+        await channel.lookup(TOPIC, WAIT_S)
         await channel.transfer(TOPIC, "p1")
         child.terminate()
         assert "closed" in await line(child, r"^stopped")
         assert await child.wait() == 0
-        owner = await channel.lookup(TOPIC, 20)
+        owner = await channel.lookup(TOPIC, WAIT_S)
         assert isinstance(owner, Owned)
         assert owner.broker == "b2"
 
@@ -162,7 +163,7 @@ async def test_hook_that_fails_declines_and_another_broker_serves(
         ticket = await created(good, NAMESPACE, 8)
         await done(bad.ticket(str(ticket)))
         # Asked at the one that refuses: it knows of itself, so that some bundles are certain to be given to it.
-        owners = await asyncio.gather(*(bad.lookup(f"{NAMESPACE}/{number}", 25) for number in range(30)))
+        owners = await asyncio.gather(*(bad.lookup(f"{NAMESPACE}/{number}", WAIT_S) for number in range(30)))
         assert {owner.broker for owner in owners if isinstance(owner, Owned)} == {"b1"}
         assert all(isinstance(owner, Owned) for owner in owners), owners
         assert any(call[0] == "on_own" for call in refusing.calls)
@@ -186,7 +187,7 @@ class Reentrant(Recorder):
 
     async def later(self, bundle: str) -> None:
         assert self.channel is not None
-        self.answers.append(await self.channel.lookup(bundle, 10))
+        self.answers.append(await self.channel.lookup(bundle, WAIT_S))
         self.note("answered")
 
 
@@ -195,7 +196,7 @@ async def test_hook_may_not_wait_for_the_channel_but_its_task_may(kafka: Kafka, 
     async with member(make_settings(kafka.bootstrap_servers, topic_prefix), "b1", hooks) as channel:
         hooks.channel = channel
         await created(channel, NAMESPACE, 1)
-        assert isinstance(await channel.lookup(TOPIC, 20), Owned)
+        assert isinstance(await channel.lookup(TOPIC, WAIT_S), Owned)
         await hooks.until(("answered",))
         assert len(hooks.errors) == 1
         assert "task of your own" in hooks.errors[0].hint  # type: ignore[attr-defined]
@@ -216,25 +217,25 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
     async with member(settings, "b1") as one, member(settings, "b2") as two:
         ticket = await created(one, NAMESPACE, 2)
         await done(two.ticket(str(ticket)))
-        before = await one.lookup(TOPIC, 20)
+        before = await one.lookup(TOPIC, WAIT_S)
         assert isinstance(before, Owned)
         await asyncio.to_thread(own_kafka.kill)
-        await until(lambda: one.status()["mode"] == two.status()["mode"] == "safe", 20)
+        await until(lambda: one.status()["mode"] == two.status()["mode"] == "safe", WAIT_S)
         stale = await one.lookup(TOPIC, 5)
         assert isinstance(stale, Owned)
         assert stale.stale_age_s is not None
         assert stale.broker == before.broker
         seen = []
         await asyncio.to_thread(own_kafka.start)
-        await until(lambda: seen.append(one.status()["mode"]) or seen[-1] != "safe", 60)
-        await until(lambda: one.status()["mode"] == two.status()["mode"] == "normal", 60)
-        after = await one.lookup(TOPIC, 30)
+        await until(lambda: seen.append(one.status()["mode"]) or seen[-1] != "safe", WAIT_S)
+        await until(lambda: one.status()["mode"] == two.status()["mode"] == "normal", WAIT_S)
+        after = await one.lookup(TOPIC, WAIT_S)
         assert isinstance(after, Owned), after
         assert (after.broker, after.generation, after.stale_age_s) == (before.broker, before.generation, None)
         other = "b2" if before.broker == "b1" else "b1"
         # The destination accepts again from its next heartbeat on, some milliseconds after its mode is normal.
-        async with asyncio.timeout(20):
-            while isinstance(outcome := await (await one.transfer(TOPIC, other)).outcome(20), Rejected):
+        async with asyncio.timeout(WAIT_S):
+            while isinstance(outcome := await (await one.transfer(TOPIC, other)).outcome(WAIT_S), Rejected):
                 assert outcome.reason == "destination-not-accepting", outcome
                 await asyncio.sleep(0.05)
         assert isinstance(outcome, Done)
@@ -246,11 +247,11 @@ async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:
     settings = make_settings(own_kafka.bootstrap_servers, topic_prefix)
-    channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=60)
+    channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S)
     await created(channel, NAMESPACE, 1)
-    assert isinstance(await channel.lookup(TOPIC, 20), Owned)
+    assert isinstance(await channel.lookup(TOPIC, WAIT_S), Owned)
     await asyncio.to_thread(own_kafka.kill)
-    await until(lambda: channel.status()["mode"] == "safe", 20)
+    await until(lambda: channel.status()["mode"] == "safe", WAIT_S)
     stopped = await channel.shutdown(3)
     assert stopped.reason == "log-away"
     assert stopped.exit_code == 10
@@ -261,10 +262,10 @@ async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
 async def test_commands_that_wait_when_the_member_stops_end_as_unknown(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, hooks={"deadline_s": 10.0})
     channel = await StateChannel.open(
-        settings, broker="b1", hooks=Refusing(hang=True), create_topics=True, join_timeout_s=60
+        settings, broker="b1", hooks=Refusing(hang=True), create_topics=True, join_timeout_s=WAIT_S
     )
     await created(channel, NAMESPACE, 1)
-    waiting = asyncio.ensure_future(channel.lookup(TOPIC, 30))
+    waiting = asyncio.ensure_future(channel.lookup(TOPIC, WAIT_S))
     await asyncio.sleep(0.2)
     await channel.shutdown(0.5)
     outcome = await waiting

@@ -9,6 +9,7 @@ import pytest
 from statechannel.api import BrokerHooks, Done, NotFound, Owned, Rejected, Started, StateChannel, Ticket, Unowned
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"
 TOPIC = f"{NAMESPACE}/orders"
@@ -31,7 +32,7 @@ class Trio:
                 hooks=recorder,
                 listeners={"pulsar": f"pulsar://{broker}:6650"},
                 create_topics=True,
-                join_timeout_s=60,
+                join_timeout_s=WAIT_S,
             )
         )
         self.channels[broker] = channel
@@ -50,7 +51,7 @@ async def trio(kafka: Kafka, topic_prefix: str) -> AsyncIterator[Trio]:
 
 
 async def done(ticket: Ticket) -> Done:
-    outcome = await ticket.outcome(20)
+    outcome = await ticket.outcome(WAIT_S)
     assert isinstance(outcome, Done), outcome
     return outcome
 
@@ -58,7 +59,7 @@ async def done(ticket: Ticket) -> Done:
 async def create(trio: Trio, bundles: int = 4) -> None:
     """Create the namespace at one member and wait until every member has seen it."""
     ticket = await created(trio.channels["b1"], NAMESPACE, bundles)
-    assert isinstance(await ticket.started(20), Started)
+    assert isinstance(await ticket.started(WAIT_S), Started)
     for channel in trio.channels.values():
         assert (await done(channel.ticket(str(ticket)))).result == "created"
 
@@ -66,7 +67,7 @@ async def create(trio: Trio, bundles: int = 4) -> None:
 async def owned(trio: Trio, topic: str = TOPIC) -> Owned:
     """Have the topic's bundle owned, and wait until every member has seen by whom: views may be milliseconds apart."""
     while True:
-        answers = [await channel.lookup(topic, 20) for channel in trio.channels.values()]
+        answers = [await channel.lookup(topic, WAIT_S) for channel in trio.channels.values()]
         assert all(isinstance(answer, Owned) for answer in answers), answers
         if len({(answer.broker, answer.generation, answer.bundle) for answer in answers}) == 1:
             return answers[0]
@@ -75,11 +76,11 @@ async def owned(trio: Trio, topic: str = TOPIC) -> Owned:
 
 async def test_first_lookup_assigns_and_every_member_agrees(trio: Trio) -> None:
     await create(trio)
-    first = await trio.channels["b2"].lookup(TOPIC, 20)
+    first = await trio.channels["b2"].lookup(TOPIC, WAIT_S)
     assert isinstance(first, Owned), first
     assert first.urls == {"pulsar": f"pulsar://{first.broker}:6650"}
     for channel in trio.channels.values():
-        again = await channel.lookup(TOPIC, 20)
+        again = await channel.lookup(TOPIC, WAIT_S)
         assert isinstance(again, Owned)
         assert (again.broker, again.generation, again.bundle) == (first.broker, first.generation, first.bundle)
     assert trio.channels[first.broker].serving()[first.bundle] == first.generation
@@ -117,7 +118,7 @@ async def test_bad_destinations_are_refused_with_a_reason(trio: Trio) -> None:
     await create(trio)
     owner = await owned(trio)
     for destination in (owner.broker, "nobody"):
-        outcome = await (await trio.channels["b1"].transfer(TOPIC, destination)).outcome(10)
+        outcome = await (await trio.channels["b1"].transfer(TOPIC, destination)).outcome(WAIT_S)
         assert isinstance(outcome, Rejected), outcome
         assert outcome.detail
 
@@ -130,18 +131,18 @@ async def test_unload_and_split(trio: Trio) -> None:
     ticket = await trio.channels["b2"].split(owner.bundle, parts=3)
     assert (await done(ticket)).result == "split"
     # Another member's view may be some milliseconds behind: there the same ticket tells.
-    assert isinstance(await trio.channels["b3"].ticket(str(ticket)).outcome(20), Done)
+    assert isinstance(await trio.channels["b3"].ticket(str(ticket)).outcome(WAIT_S), Done)
     child = await owned(trio)
     assert child.broker == owner.broker
     assert child.bundle != owner.bundle
     assert child.generation > owner.generation
-    outside = await (await trio.channels["b2"].split(child.bundle, at=[0xFFFFFFFF])).outcome(10)
+    outside = await (await trio.channels["b2"].split(child.bundle, at=[0xFFFFFFFF])).outcome(WAIT_S)
     assert isinstance(outside, Rejected), outside
 
 
 async def test_delete_namespace(trio: Trio) -> None:
     await create(trio)
-    assert isinstance(await trio.channels["b1"].lookup(TOPIC, 20), Owned)
+    assert isinstance(await trio.channels["b1"].lookup(TOPIC, WAIT_S), Owned)
     assert (await done(await trio.channels["b2"].delete_namespace(NAMESPACE))).result == "deleted"
     assert isinstance(await trio.channels["b3"].lookup(TOPIC, 5), NotFound)
 
@@ -149,9 +150,9 @@ async def test_delete_namespace(trio: Trio) -> None:
 async def test_changes_from_the_past_then_live(trio: Trio) -> None:
     channel = trio.channels["b1"]
     await create(trio)
-    assert isinstance(await channel.lookup(TOPIC, 20), Owned)
+    assert isinstance(await channel.lookup(TOPIC, WAIT_S), Owned)
     seen = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         async for change in trio.channels["b2"].changes(since={}):
             seen.append(change)
             if change.state == "Assigned":
@@ -163,11 +164,11 @@ async def test_changes_from_the_past_then_live(trio: Trio) -> None:
     follow = asyncio.ensure_future(anext(live))
     await asyncio.sleep(0)
     ticket = await channel.unload(TOPIC)
-    change = await asyncio.wait_for(follow, 20)
+    change = await asyncio.wait_for(follow, WAIT_S)
     assert (str(change.state), change.operation) == ("Releasing", str(ticket))
     await live.aclose()
     resumed = trio.channels["b3"].changes(since={0: seen[-1].offset + 1})
-    change = await asyncio.wait_for(anext(resumed), 20)
+    change = await asyncio.wait_for(anext(resumed), WAIT_S)
     assert str(change.state) == "Releasing"
     await resumed.aclose()
 
@@ -175,7 +176,7 @@ async def test_changes_from_the_past_then_live(trio: Trio) -> None:
 async def test_shutdown_hands_over_and_says_goodbye(trio: Trio) -> None:
     await create(trio, bundles=6)
     places = [f"{NAMESPACE}/topic-{number}" for number in range(60)]
-    owners = await asyncio.gather(*(trio.channels["b1"].lookup(place, 20) for place in places))
+    owners = await asyncio.gather(*(trio.channels["b1"].lookup(place, WAIT_S) for place in places))
     leaver = next(o.broker for o in owners if isinstance(o, Owned))
     mine = trio.channels[leaver].serving()
     assert mine

@@ -13,6 +13,7 @@ from statechannel.runtime.outcomes import from_json
 from statechannel.runtime.request_record import Progress, Reply, Request, decode, encode
 from tests.support.channels import make_settings
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"
 TOPIC = f"{NAMESPACE}/orders"
@@ -22,9 +23,9 @@ def ask(found: Access, command: str, **args: object):
     """Write a request, wait for the reply; the outcome and everything that was said about it."""
     request = Request(str(ULID()), command, 0, args, "test")
     name = found.topics.names[Topic.REQUESTS]
-    offset = append_and_wait(found.client, name, 0, key=request.id.encode(), value=encode(request, timeout_s=20))
+    offset = append_and_wait(found.client, name, 0, key=request.id.encode(), value=encode(request, timeout_s=WAIT_S))
     said = []
-    until_s = time.monotonic() + 25
+    until_s = time.monotonic() + WAIT_S
     with PartitionTail(found.client, Topic.REQUESTS, name, 0, group_id=found.topics.reader_group) as tail:
         for batch in tail.follow(offset + 1, stop=lambda: time.monotonic() > until_s):
             for record in batch:
@@ -40,8 +41,8 @@ async def test_every_command_through_the_topic(kafka: Kafka, topic_prefix: str) 
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     found = access(settings)
     async with (
-        StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=60) as one,
-        StateChannel.open(settings, broker="b2", join_timeout_s=60) as two,
+        StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as one,
+        StateChannel.open(settings, broker="b2", join_timeout_s=WAIT_S) as two,
     ):
         outcome, said = await asyncio.to_thread(ask, found, "create-namespace", namespace=NAMESPACE, bundles=1)
         assert isinstance(outcome, Done)
@@ -75,18 +76,18 @@ async def test_every_command_through_the_topic(kafka: Kafka, topic_prefix: str) 
 
         outcome, _ = await asyncio.to_thread(ask, found, "shutdown", broker="b2", budget_s=10)
         assert isinstance(outcome, Done)
-        assert (await asyncio.wait_for(two.wait_stopped(), 20)).reason == "closed"
+        assert (await asyncio.wait_for(two.wait_stopped(), WAIT_S)).reason == "closed"
         assert one.stopped is None
 
 
 async def test_a_request_without_any_broker_is_executed_once_one_comes(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     found = access(settings)
-    async with StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=60):
+    async with StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S):
         pass
     asked = asyncio.create_task(asyncio.to_thread(ask, found, "create-namespace", namespace=NAMESPACE, bundles=2))
     await asyncio.sleep(0.5)
-    async with StateChannel.open(settings, broker="b2", join_timeout_s=60) as late:
+    async with StateChannel.open(settings, broker="b2", join_timeout_s=WAIT_S) as late:
         outcome, _ = await asked
         assert isinstance(outcome, Done), outcome
-        assert isinstance(await late.lookup(TOPIC, 20), Owned)
+        assert isinstance(await late.lookup(TOPIC, WAIT_S), Owned)

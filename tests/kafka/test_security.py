@@ -17,6 +17,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAccessDeniedError
 from tests.support.secured_cluster import SecuredCluster
 from tests.support.secured_kafka import SUPERUSER, secured_kafka
+from tests.support.waits import WAIT_S
 
 CHANNEL = "guarded"
 LOOKS = (
@@ -179,7 +180,7 @@ def test_a_record_of_a_stranger_does_not_reach_the_channel(cluster: SecuredClust
             | {"bootstrap.servers": cluster.kafka.bootstrap_servers, "enable.idempotence": False}
         )
         producer.produce(CHANNEL, b'{"format":2}', b"t/n", 0, on_delivery=lambda e, _: errors.append(e.name()))
-        producer.flush(30)
+        producer.flush(WAIT_S)
     assert errors == ["TOPIC_AUTHORIZATION_FAILED"] * 2
 
 
@@ -201,7 +202,7 @@ def test_the_planners_admin_client_enters_as_the_others_do(cluster: SecuredClust
     """What librdkafka is told suffices: SCRAM over TLS with an authority of one's own; who may not enter is told so."""
     kafka = cluster.kafka
     user = ClientSettings(kafka.bootstrap_servers, kafka.properties(SUPERUSER))
-    with open_admin(user, timeout_s=20) as admin:
+    with open_admin(user, timeout_s=WAIT_S) as admin:
         layout = read_layout(admin, now_ms=0)
     assert [one.alive for one in layout.brokers] == [True]
     assert layout.brokers[0].log_dirs
@@ -224,7 +225,7 @@ def test_the_planners_admin_client_enters_as_the_others_do(cluster: SecuredClust
         pass
 
     powerless = ClientSettings(kafka.bootstrap_servers, kafka.properties("nobody"))
-    with open_admin(powerless, timeout_s=10) as admin, pytest.raises(KafkaAccessDeniedError) as refused:
+    with open_admin(powerless, timeout_s=WAIT_S) as admin, pytest.raises(KafkaAccessDeniedError) as refused:
         read_layout(admin, now_ms=0)
     assert refused.value.exit_code == 11
 

@@ -8,14 +8,15 @@ from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightTuning, LightWriter
 from statechannel.kafka.topic_bounds import Bounds, BoundsAsker
+from tests.support.waits import WAIT_S
 
 
 @pytest.mark.slow
 def test_it_answers_again_when_kafka_does(own_kafka: KafkaServer) -> None:
     client, topics = ClientSettings(own_kafka.bootstrap_servers), LoadTopics("c")
-    open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=60.0)
+    open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=WAIT_S)
     places = [(topics.broker_load, 0), (topics.top_bundles, 0)]
-    asker = BoundsAsker(client, timeout_s=60.0)
+    asker = BoundsAsker(client, timeout_s=WAIT_S)
     assert asker.ask(places) == dict.fromkeys(places, Bounds(0, 0))
     writer = LightWriter(client, tuning=LightTuning(linger_ms=0))
     for _ in range(3):

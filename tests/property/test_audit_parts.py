@@ -17,10 +17,12 @@ from statechannel.audit import local
 from statechannel.audit.as_of import parse_as_of
 from statechannel.audit.difference import Differences
 from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
+from statechannel.audit.rejections import NEWEST_MAX
 from statechannel.core.auditor import audit_part
 from statechannel.core.bundle import parse_key
 from statechannel.core.inputs import RecordRead
 from statechannel.core.survey import has_gaps, join_facts, known_of, story_facts
+from statechannel.core.verdict import REJECTIONS, Verdict
 from statechannel.core.view import Judgement
 from tests.twin import audit as twin
 from tests.twin import judge, loggen
@@ -53,6 +55,21 @@ def test_rejections_add_up_to_the_twins(knobs: str, seed: int, tmp_path: Path) -
     assert Counter({row["reason"]: 0 for row in found["groups"]}) + Counter(
         reason for row in found["groups"] for reason in [row["reason"]] * row["records"]
     ) == Counter(expected)
+
+
+@pytest.mark.parametrize(("knobs", "seed"), CASES)
+def test_the_newest_rejections_are_the_twins_over_all_partitions(knobs: str, seed: int, tmp_path: Path) -> None:
+    log = loggen.generate(seed + 370, replace(KNOBS[knobs], partitions=3, steps=400))
+    found = ask(tmp_path, log, Wants(rejected=True)).rejected
+    times = {(line.partition, line.offset): line.timestamp_ms for line in log.lines}
+    rejected = [
+        (times[one["partition"], one["offset"]], one["partition"], one["offset"])
+        for one in twin.audit(log.export(), lag_ms=LAG_MS).verdicts
+        if Verdict(one["verdict"]) in REJECTIONS
+    ]
+    assert found is not None
+    newest = [(row["timestamp_ms"], row["partition"], row["offset"]) for row in found["newest"]]
+    assert newest == sorted(rejected)[-NEWEST_MAX:]
 
 
 def states_around(log: loggen.Log, key: str) -> dict[tuple[int, int], tuple[judge.State | None, judge.State | None]]:

@@ -292,8 +292,8 @@ def test_a_replica_that_is_too_slow_or_meets_a_gap_starts_over_and_waits_for_a_h
     for line in lines[:3]:
         replica.read(1801.0, record_of(line))
     assert replica.phase is Phase.START_OVER
-    replica.opened(1801.0, 0, 4)
-    for line in lines:
+    replica.opened(1801.0, 1, 4)
+    for line in lines[1:]:
         replica.read(1802.0, record_of(line))
     assert replica.phase is Phase.WAITING
     for vouching, caught_up in ((heartbeat(4, 2), False), (heartbeat(5, 5), False), (heartbeat(6, -1), False),

@@ -122,10 +122,12 @@ class Process:
                 raise RuntimeError("unreachable: the loop above skips what was cleaned")
             self.positions[topic, partition] = offset + 1
             self.step(RecordRead(topic, partition, offset, entry.timestamp_ms, entry.key, entry.value))
+            if offset + 1 == self.positions[topic, partition] == len(entries):
+                self.step(PositionReached(topic, partition, offset + 1, self.world.now_s))
             return True
         if offset > start:
             self.positions[topic, partition] = offset
-            self.step(PositionReached(topic, partition, offset))
+            self.step(PositionReached(topic, partition, offset, self.world.now_s))
             return True
         return False
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import orjson
 
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.story import Gaps
+from statechannel.core.auditor import audit
 from statechannel.core.bundle import namespace_bounds
 from statechannel.core.commands import (
     AwaitOperation,
@@ -20,8 +23,9 @@ from statechannel.core.commands import (
     Transfer,
     Unload,
 )
+from statechannel.core.config import EngineConfig
 from statechannel.core.effects import Hook
-from statechannel.core.inputs import PartitionBroken, Topic
+from statechannel.core.inputs import PartitionBroken, RecordRead, Topic
 from tests.scenarios import wording
 from tests.scenarios.world import World
 
@@ -239,7 +243,12 @@ class Script:
         self.world.append(Topic.CHANNEL, 0, entry.key, entry.value)
 
     def do_compact(self, through: str) -> None:
-        """`compact OFFSET`: the cleaner works on everything up to this offset."""
+        """`compact OFFSET`: the cleaner works on everything up to this offset, which must be older than the lag."""
+        lag_s = self.world.settings.get("compaction_lag_s", EngineConfig().compaction_lag_s)
+        taken = self.world.logs[Topic.CHANNEL, 0].entries[: int(through) + 1]
+        newest_ms = max(entry.timestamp_ms for entry in taken if entry is not None)
+        if self.world.now_ms - newest_ms < lag_s * 1000:
+            raise ValueError(f"offset {through} is younger than the compaction lag of {lag_s} s")
         gone = self.world.logs[Topic.CHANNEL, 0].clean(int(through))
         self.world.say(f"cleaned: {len(gone)} of the offsets 0 to {through}")
 
@@ -274,3 +283,31 @@ class Script:
         members = " ".join(sorted(engine.presence.members.alive)) or "nobody"
         flags = (" leading" if engine.leading else "") + (" draining" if engine.draining else "")
         self.world.say(f"= {name} {engine.mode}{flags}, {phases}, hears {members}, debts: {' '.join(debts) or 'none'}")
+
+    def do_audit(self, as_of: str = "") -> None:
+        """`audit [as_of=OFFSET]`: what the audit says of what is left of the log, and the gaps in service that it finds."""
+        self.world.settle()
+        logs = [log for (topic, _), log in self.world.logs.items() if topic is Topic.CHANNEL]
+        rows = {
+            log.partition: [
+                RecordRead(log.topic, log.partition, offset, *entry)
+                for offset, entry in enumerate(log.entries)
+                if entry
+            ]
+            for log in logs
+        }
+        gaps = Gaps()
+        lag_s = self.world.settings.get("compaction_lag_s", EngineConfig().compaction_lag_s)
+        answer = audit(
+            rows,
+            end_offsets={log.partition: len(log.entries) for log in logs},
+            read="auto",
+            now_ms=self.world.now_ms,
+            compaction_lag_ms=round(lag_s * 1000),
+            as_of=parse_as_of(as_of) if as_of else None,
+            observe=gaps.observe,
+            join_observer=gaps,
+        )
+        self.world.say("= " + wording.audit_line(answer))
+        for gap in gaps.all():
+            self.world.say("= " + wording.gap_line(gap))

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from statechannel.audit.story import Gap
 from statechannel.core.commands import (
     BoundTo,
     Done,
@@ -176,3 +177,22 @@ def _plain(value: object) -> str:
 def state_line(key: KeyState) -> str:
     """One accepted state."""
     return f"{key.name} v{key.version} {key.state} {_brokers(key.from_, key.to)}".rstrip()
+
+
+def audit_line(answer: dict[str, Any]) -> str:
+    """How the log was read, what was judged, and how it stands."""
+    words = [f"read {answer['read']}" + (", tentatively" if answer.get("tentative") else "")]
+    words += [f"{count} {verdict}" for verdict, count in sorted(answer["rejected"].items())]
+    words += [f"debt on {debt['key']}" for debt in answer["debts"]]
+    words += [f"{broker} owns {count}" for broker, count in sorted(answer["owners"].items())]
+    words += [f"stopped at {stop['offset']} by format {stop['format']}" for stop in answer.get("stopped", {}).values()]
+    return f"audit: {answer['accepted']} accepted, " + ", ".join(words)
+
+
+def gap_line(gap: Gap) -> str:
+    """Who served before and after, between which offsets, and why nobody did."""
+    doubt = "" if gap.certain else ", perhaps"
+    return (
+        f"gap on {gap.bundle}: {gap.before or '-'} {gap.start_offset} to {gap.after or '-'} "
+        f"{'-' if gap.end_offset is None else gap.end_offset} ({gap.cause}{doubt}: {gap.why})"
+    )

@@ -94,6 +94,11 @@ class World:
         """Virtual time."""
         return self.tenths / 10
 
+    @property
+    def now_ms(self) -> int:
+        """The log's clock."""
+        return wording.EPOCH_MS + self.tenths * 100
+
     def say(self, text: str) -> None:
         """A line of the story."""
         self.lines.append(f"[{self.now_s:5.1f}] {text}")
@@ -170,7 +175,7 @@ class World:
         """Write a record; the archive judges it at once."""
         log = self.logs[topic, partition]
         offset = len(log.entries)
-        log.entries.append(Entry(wording.EPOCH_MS + self.tenths * 100, key, value))
+        log.entries.append(Entry(self.now_ms, key, value))
         if topic is Topic.CHANNEL:
             self._told(partition, offset, key, value)
         return offset

@@ -17,7 +17,9 @@ from statechannel.audit.engine import AuditQuestion, AuditResult, Wants
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ALL = Wants(gaps=True, gap_count=True, races=True, owned=True, moves=True, cuts=True, rejected=True, states=True)
+ALL = Wants(
+    gaps=True, gap_count=True, races=True, owned=True, moves=True, cuts=True, rejected=True, states=True, origins=True
+)
 
 
 @contextmanager

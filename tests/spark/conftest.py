@@ -18,6 +18,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"
     conf = {
         "spark.master": "local[2]",
         "spark.sql.shuffle.partitions": "2",
+        # Tables of some rows do not pay for the compilation of their queries; jobs that are processes run with it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }

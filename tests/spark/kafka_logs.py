@@ -24,11 +24,11 @@ from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
 from tests.spark.channel_frames import archived
+from tests.support.waits import WAIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WAIT_S = 120.0
 HOUR_MS = 3_600_000
 CHANNEL = {
     "cleanup.policy": "compact",
@@ -61,26 +61,26 @@ class LogInKafka:
         """The cleaner leaves records alone until they are so old, from now on."""
         change = ConfigEntry("min.compaction.lag.ms", str(lag_s * 1_000), incremental_operation=AlterConfigOpType.SET)
         wanted = ConfigResource(ResourceType.TOPIC, self.name, incremental_configs=[change])
-        self.admin.incremental_alter_configs([wanted])[wanted].result(30)
+        self.admin.incremental_alter_configs([wanted])[wanted].result(WAIT_S)
 
     def _seen(self) -> int:
-        found = self.admin.list_topics(timeout=10).topics.get(self.name)
+        found = self.admin.list_topics(timeout=WAIT_S).topics.get(self.name)
         return 0 if found is None else len(found.partitions)
 
     def delete(self) -> None:
-        self.admin.delete_topics([self.name])[self.name].result(30)
+        self.admin.delete_topics([self.name])[self.name].result(WAIT_S)
         until(lambda: self._seen() == 0)
 
     def trim(self, partition: int, before: int) -> None:
         place = TopicPartition(self.name, partition, before)
-        self.admin.delete_records([place])[place].result(30)
+        self.admin.delete_records([place])[place].result(WAIT_S)
 
     def write(self, records: Iterable[RecordRead]) -> None:
         """They get the offsets that they have if the topic is as long as the first one's says."""
         for record in records:
             self._producer.produce(self.name, record.value, record.key, record.partition)
             self._producer.poll(0)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(WAIT_S) == 0
 
     def read(self) -> list[RecordRead]:
         found: list[RecordRead] = []

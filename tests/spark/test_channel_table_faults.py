@@ -16,9 +16,9 @@ from spark.errors import NewerFormatError, TopicBrokenError
 from spark.plan import place_fields
 from spark.store import Pointer, SnapshotStore
 from statechannel.core import auditor
+from statechannel.core.codec import newer_format
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.survey import newer_format
 from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
 from tests.support.clean_logs import clean_lines
 from tests.support.cold_start_logs import cold_start_log

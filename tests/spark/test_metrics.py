@@ -16,6 +16,7 @@ from spark.progress import tasks_followed
 from spark.running import Work, run_query
 from spark.streaming import Streaming
 from statechannel.kafka.client_settings import ClientSettings
+from tests.support.waits import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
     with measured(session, metrics, port):
         run_query(writer.trigger(availableNow=True).start, stop=stop, work=work)
         wait_until(lambda: metrics.registry.get_sample_value("statechannel_spark_queries", {"job": "test-job"}) == 0)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
             page = answer.read().decode()
     assert 'statechannel_spark_input_rows_total{job="test-job"} 3.0' in page
     assert 'statechannel_spark_observed{job="test-job",metric="rows",observation="seen"} 3.0' in page
@@ -56,11 +57,11 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
 def test_lag_on_a_real_log(session, tmp_path, kafka, topic_prefix):
     address = {"bootstrap.servers": kafka.bootstrap_servers}
     admin = AdminClient(address)  # held: its answers end with it
-    admin.create_topics([NewTopic(topic_prefix, 1)])[topic_prefix].result(30)
+    admin.create_topics([NewTopic(topic_prefix, 1)])[topic_prefix].result(WAIT_S)
     producer = Producer(address)
     for number in range(5):
         producer.produce(topic_prefix, str(number), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
     stop = threading.Event()
     told = Streaming(ClientSettings(kafka.bootstrap_servers), "unused", str(tmp_path / "c"), max_offsets_per_trigger=3)
     lags = []

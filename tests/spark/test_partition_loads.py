@@ -25,6 +25,7 @@ from spark.store import SnapshotStore
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.cluster import ClusterAdmin
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -195,7 +196,7 @@ def test_batches_streams_and_ends_agree_with_the_plain_reader(world: World, monk
             time.sleep(0.05)
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(WAIT_S)
     assert not errors
     world.agree()
 

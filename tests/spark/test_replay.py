@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,8 +17,11 @@ from statechannel.audit import local
 from statechannel.audit.as_of import parse_as_of
 from statechannel.audit.engine import AuditQuestion, ExportSource, Read, Wants
 from statechannel.audit.errors import ExportFileError
+from statechannel.audit.export_file import write_export
+from statechannel.audit.export_line import ExportHeader
 from statechannel.core.bundle import parse_key
 from tests.spark.asking import ALL, check, no_bar
+from tests.support.export_edits import EDITS, records_of
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, seeds
 
@@ -121,6 +125,42 @@ def test_a_malformed_file_is_told_in_the_words_of_the_local_engine(session: Any,
     with pytest.raises(ExportFileError) as expected:
         local.answer(AuditQuestion(ExportSource(file)), progress=no_bar)
     assert str(told.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["a value", "the last value", "a line out", "cut", "the topic", "no digest", "no link"]
+)
+def test_an_edited_file_is_told_in_the_words_of_the_local_engine(session: Any, name: str, tmp_path: Path) -> None:
+    line, _, edit = EDITS[name]
+    file = tmp_path / "log.jsonl"
+    write_export(file, ExportHeader("t", {0: 4, 1: 3}, 0), records_of(4, 3), now_ms=lambda: 1_700_000_000_000)
+    lines = [json.loads(one) for one in file.read_text().splitlines()]
+    file.write_text("".join(f"{json.dumps(one)}\n" for one in edit(lines)))
+    with pytest.raises(ExportFileError, match=f"line {line}: ") as told:
+        answer_with(session, AuditQuestion(ExportSource(file)), {})
+    with pytest.raises(ExportFileError) as expected:
+        local.answer(AuditQuestion(ExportSource(file)), progress=no_bar)
+    assert str(told.value) == str(expected.value)
+
+
+def test_a_chain_is_followed_across_splits(session: Any, tmp_path: Path) -> None:
+    """Each split follows from itself: only where two meet it is seen that a line between them is gone."""
+    before = session.conf.get("spark.sql.files.maxPartitionBytes")
+    session.conf.set("spark.sql.files.maxPartitionBytes", "16k")
+    try:
+        file = tmp_path / "log.jsonl"
+        write_export(file, ExportHeader("t", {0: 2_000}, 0), records_of(2_000), now_ms=lambda: 1_700_000_000_000)
+        question = AuditQuestion(ExportSource(file), wants=ALL)
+        assert check(session, question, tmp_path) == "full"
+        lines = file.read_bytes().splitlines(keepends=True)
+        ends = list(accumulate(len(line) for line in lines))
+        opening = next(number for number, end in enumerate(ends) if end > 4 * 16_384 + len(lines[0]))
+        for number in range(opening - 1, opening + 2):
+            file.write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
+            with pytest.raises(ExportFileError, match=f"line {number + 1}: its `chain` does not follow"):
+                answer_with(session, question, {})
+    finally:
+        session.conf.set("spark.sql.files.maxPartitionBytes", before)
 
 
 def test_a_file_of_many_splits_is_checked_across_them(session: Any, tmp_path: Path) -> None:

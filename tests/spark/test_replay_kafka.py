@@ -24,6 +24,7 @@ from statechannel.kafka.topics import create_topics
 from tests.spark.asking import ALL, as_json, ask_local, ask_spark, check, how_read
 from tests.support.kafka_adapter import CLEANED
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS
 
@@ -35,7 +36,7 @@ def fill(kafka: Kafka, name: str, lines: list[loggen.Line]) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5})
     for line in lines:
         producer.produce(name, line.value, line.key, line.partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def log_of(seed: int, name: str, partitions: int) -> list[loggen.Line]:
@@ -71,7 +72,7 @@ def cleaned(kafka: Kafka, name: str, source: LiveSource, records: int, folder: P
 
 def test_a_topic_that_was_cleaned(session: Any, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
     topics = ChannelTopics(topic_prefix, lags=CLEANED)
-    create_topics(ClientSettings(kafka.bootstrap_servers), topics, partitions=2, replication_factor=1, timeout_s=30)
+    create_topics(ClientSettings(kafka.bootstrap_servers), topics, partitions=2, replication_factor=1, timeout_s=WAIT_S)
     source = source_of(kafka, topic_prefix)
     lines = log_of(7, "junky", 2)
     fill(kafka, topic_prefix, lines[: len(lines) // 2])
@@ -81,7 +82,7 @@ def test_a_topic_that_was_cleaned(session: Any, kafka: Kafka, topic_prefix: str,
     ways = set()
     for lag_ms in (3_600_000, 0):
         question = AuditQuestion(source, compaction_lag_ms=lag_ms, wants=ALL)
-        for _ in range(5):
+        for _ in range(20):
             expected, found = ask_local(question, tmp_path), ask_spark(session, question, tmp_path)
             if expected == ask_local(question, tmp_path):
                 break  # nothing was cleaned in between
@@ -93,7 +94,7 @@ def test_a_topic_that_was_cleaned(session: Any, kafka: Kafka, topic_prefix: str,
 
 def test_a_range_is_a_log_without_its_beginning(session: Any, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
     topics = ChannelTopics(topic_prefix)
-    create_topics(ClientSettings(kafka.bootstrap_servers), topics, partitions=2, replication_factor=1, timeout_s=30)
+    create_topics(ClientSettings(kafka.bootstrap_servers), topics, partitions=2, replication_factor=1, timeout_s=WAIT_S)
     fill(kafka, topic_prefix, log_of(8, "honest", 2))
     source = source_of(kafka, topic_prefix)
     assert check(session, AuditQuestion(source, wants=ALL), tmp_path) == "full"

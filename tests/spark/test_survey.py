@@ -9,8 +9,8 @@ import pytest
 
 from spark.channel_table import with_group
 from spark.survey import MAY_BE_NEWER, newest_old, survey
+from statechannel.core.codec import newer_format
 from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.survey import newer_format
 from tests.spark.channel_frames import frame_of
 from tests.support.pure_table import seen_in
 from tests.twin import junk, loggen

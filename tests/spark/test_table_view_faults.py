@@ -16,9 +16,9 @@ import structlog
 from spark.errors import JobExitCode
 from spark.jobs.table_view import main
 from spark.locks import only_job
+from statechannel.core.codec import newer_format
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead
-from statechannel.core.survey import newer_format
 from statechannel.core.view import View
 from statechannel.embedded import KafkaServer
 from statechannel.errors import StateChannelError
@@ -74,7 +74,7 @@ def test_killed_at_every_step(session: SparkSession, kafka: Kafka, topic_prefix:
         finally:
             process.kill()
         assert (told, process.returncode) == ("dies\n", -9), err
-        assert psutil.wait_procs(children, timeout=30)[1] == []
+        assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
         assert len({row["batch"] for row in job.rows()}) == 1
     assert 0 < sum(job.positions().values()) < len(records)
     job.run()

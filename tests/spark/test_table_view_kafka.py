@@ -19,6 +19,7 @@ from tests.spark.kafka_logs import Job, LogInKafka, again
 from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import settled
+from tests.support.waits import WAIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,21 +38,21 @@ def throw_junk(log: LogInKafka, seed: int, count: int) -> None:
             continue
         home = partition_of("/".join((key or b"").decode("latin-1").split("/")[:2]), log.partitions)
         producer.produce(log.name, value, key, home)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 async def move(one: StateChannel, other: StateChannel, seed: int) -> None:
     """Both move the same bundles at the same time; one is split."""
     rng = random.Random(seed)
     for name in NAMESPACES:
-        found = await asyncio.gather(*(one.lookup(f"{name}/topic-{number}", 60) for number in range(6)))
+        found = await asyncio.gather(*(one.lookup(f"{name}/topic-{number}", WAIT_S) for number in range(6)))
         assert all(isinstance(answer, Owned) for answer in found)
         chosen = sorted({answer.bundle for answer in found if isinstance(answer, Owned)})
         bundle = rng.choice(chosen)
         tickets = [await one.transfer(bundle, "m2"), await other.transfer(bundle, "m1"), await one.unload(chosen[0])]
         tickets.append(await other.split(chosen[-1]))
         for ticket in tickets:
-            await ticket.outcome(30)
+            await ticket.outcome(WAIT_S)
 
 
 async def quiet(*members: StateChannel) -> str:
@@ -64,7 +65,7 @@ async def quiet(*members: StateChannel) -> str:
             and len({one.digest()[0] for one in members}) == 1
         )
 
-    await settled(same, 60)
+    await settled(same, WAIT_S)
     return members[0].digest()[0]
 
 
@@ -75,7 +76,7 @@ def published(log: LogInKafka, topic: str) -> dict[str, dict[str, Any]]:
     )
     held: dict[str, tuple[int, Any]] = {}
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)
         consumer.assign([TopicPartition(topic, 0, 0)])
         position = 0
         while position < end:
@@ -102,8 +103,8 @@ async def test_the_view_is_that_of_living_members(
     out.create()
     settings = make_settings(log.bootstrap, log.name, channel={"partitions": partitions}, leader={"debt_age_s": 0.3})
     async with (
-        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=60) as one,
-        StateChannel.open(settings, broker="m2", join_timeout_s=60) as two,
+        StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=WAIT_S) as one,
+        StateChannel.open(settings, broker="m2", join_timeout_s=WAIT_S) as two,
     ):
         for name in NAMESPACES:
             await created(one, name, 4)
@@ -115,7 +116,7 @@ async def test_the_view_is_that_of_living_members(
         assert meta["digest"] == digest
         throw_junk(log, 3, 50)
         await move(two, one, 4)
-        assert isinstance(await (await one.delete_namespace(NAMESPACES[2])).outcome(60), Done)
+        assert isinstance(await (await one.delete_namespace(NAMESPACES[2])).outcome(WAIT_S), Done)
         digest = await quiet(one, two)
         job = again(job, tmp_path / "second")
         meta = await asyncio.to_thread(job.run)

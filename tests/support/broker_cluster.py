@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 
 from statechannel.cli.main import app
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S as ONE_CONDITION_S
 
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
-WAIT_S = 240.0
+WAIT_S = 2 * ONE_CONDITION_S
+"""Some of what these wait for is a course of many moves."""
 QUICK = (
     "membership.interval_s=0.5",
     "membership.expiry_s=8",
@@ -81,21 +83,21 @@ class BrokerCluster:
         assert result.returncode == 0, f"{args}: {result.returncode}\n{result.stdout}\n{result.stderr}\n{self.logs()}"
         return json.loads(result.stdout) if result.stdout else None
 
-    def start(self, *names: str, extra: Sequence[str] = ()) -> None:
-        """Start broker processes, and wait until they take bundles."""
+    def start(self, *names: str, extra: Sequence[str] = (), options: Sequence[str] = ()) -> None:
+        """Start broker processes, with settings and options of their own, and wait until they take bundles."""
         for name in names:
-            self.spawn(name, extra)
+            self.spawn(name, extra, options)
         self.wait(lambda: {one["broker"] for one in self.alive()} >= set(names))
 
-    def spawn(self, name: str, extra: Sequence[str] = ()) -> None:
+    def spawn(self, name: str, extra: Sequence[str] = (), options: Sequence[str] = ()) -> None:
         more = [part for flag in extra for part in ("--set", flag)]
-        command = [*COMMAND, "broker", "run", "--id", name, *self.place, *more]
+        command = [*COMMAND, "broker", "run", "--id", name, *options, *self.place, *more]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.brokers[name] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self, name: str) -> None:
         self.brokers[name].kill()
-        self.brokers[name].wait(10)
+        self.brokers[name].wait(WAIT_S)
 
     def alive(self) -> list[dict[str, Any]]:
         return [one for one in self("brokers")["brokers"] if one["accepting"]]
@@ -152,4 +154,4 @@ def broker_cluster(made: C) -> Iterator[C]:
         for process in [*made.brokers.values(), *made.commands]:
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(WAIT_S)

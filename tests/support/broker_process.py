@@ -6,6 +6,7 @@ import sys
 
 from statechannel.api import StateChannel
 from tests.support.channels import make_settings
+from tests.support.waits import WAIT_S
 
 
 async def main(broker: str, bootstrap: str, channel: str) -> int:
@@ -16,7 +17,7 @@ async def main(broker: str, bootstrap: str, channel: str) -> int:
         broker=broker,
         listeners={"pulsar": f"pulsar://{broker}:6650"},
         create_topics=True,
-        join_timeout_s=60,
+        join_timeout_s=WAIT_S,
     )
     print("ready", flush=True)
     ended = asyncio.ensure_future(opened.wait_stopped())

@@ -4,23 +4,25 @@ import asyncio
 
 from statechannel.api import BrokerHooks, Done, StateChannel, Ticket
 from statechannel.settings import Settings, load
+from tests.support.waits import WAIT_S
 
 
 def make_settings(bootstrap: str, channel: str, /, **groups: dict) -> Settings:
-    """Settings with times short enough for tests, still in the relations that are checked at start."""
+    """Settings with times short enough for tests, long enough for a busy machine, in the relations checked at start."""
     found: dict[str, dict] = {
         "kafka": {"bootstrap_servers": bootstrap},
         "channel": {"name": channel},
-        "membership": {"interval_s": 0.3, "expiry_s": 4.0},
-        "safe_mode": {"after_s": 2.0, "settle_s": 3.0},
-        "leader": {"cold_start_after_s": 3.0, "heartbeat_interval_s": 0.5},
+        "membership": {"interval_s": 0.3, "expiry_s": 8.0},
+        "safe_mode": {"after_s": 4.0, "settle_s": 3.0},
+        "leader": {"cold_start_after_s": 5.0, "heartbeat_interval_s": 0.5},
+        "limits": {"command_timeout_s": WAIT_S},
     }
     for group, values in groups.items():
         found.setdefault(group, {}).update(values)
     return load(overrides=found)
 
 
-async def created(channel: StateChannel, namespace: str, bundles: int, timeout_s: float = 60) -> Ticket:
+async def created(channel: StateChannel, namespace: str, bundles: int, timeout_s: float = WAIT_S) -> Ticket:
     """A new namespace; a busy machine may keep a member from its log for a moment, and it says that one has to try again."""
     async with asyncio.timeout(timeout_s):
         while True:
@@ -43,7 +45,7 @@ class Recorder(BrokerHooks):
         self.calls.append(call)
         self._came.set()
 
-    async def until(self, call: tuple, timeout_s: float = 10) -> None:
+    async def until(self, call: tuple, timeout_s: float = WAIT_S) -> None:
         """Wait until a call was made."""
         async with asyncio.timeout(timeout_s):
             while call not in self.calls:

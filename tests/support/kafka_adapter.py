@@ -22,8 +22,7 @@ from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
 from statechannel.kafka.topics import TopicInfo, create_topics
 from statechannel.kafka.writer import LogWriter
-
-WAIT_S = 60.0
+from tests.support.waits import WAIT_S
 
 T = TypeVar("T")
 
@@ -148,5 +147,5 @@ def make_channel(
 ) -> Channel:
     settings = ClientSettings(bootstrap_servers, tuning=tuning or ClientTuning())
     topics = ChannelTopics(prefix, lags or ChannelLags())
-    infos = create_topics(settings, topics, replication_factor=1, timeout_s=30.0)
+    infos = create_topics(settings, topics, replication_factor=1, timeout_s=WAIT_S)
     return Channel(settings, topics, dict(infos))

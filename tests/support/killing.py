@@ -22,11 +22,16 @@ from statechannel.core.placement import FewestBundles
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
 from tests.support.channels import make_settings
+from tests.support.waits import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = 30.0
-EXPIRY_S = 4.0
-QUICK = {"kafka": {"session_timeout_ms": 3000}, "hooks": {"deadline_s": 12.0}}
+EXPIRY_S = 8.0
+QUICK = {
+    "kafka": {"session_timeout_ms": 6000},
+    "hooks": {"deadline_s": 60.0, "shutdown_budget_s": 61.0},
+    "repair": {"in_flight_limit_s": 90.0},
+}
+"""A hook that is stuck on purpose has not failed while a busy machine gets to the blow."""
 
 
 class Victim:
@@ -121,10 +126,12 @@ class Directed:
 
 
 @asynccontextmanager
-async def survivor(broker: str, bootstrap: str, channel: str, placement: Directed) -> AsyncIterator[StateChannel]:
-    settings = make_settings(bootstrap, channel, **QUICK)
+async def survivor(
+    broker: str, bootstrap: str, channel: str, placement: Directed, expiry_s: float = EXPIRY_S
+) -> AsyncIterator[StateChannel]:
+    settings = make_settings(bootstrap, channel, membership={"expiry_s": expiry_s}, **QUICK)
     async with StateChannel.open(
-        settings, broker=broker, placement=placement, create_topics=True, join_timeout_s=60
+        settings, broker=broker, placement=placement, create_topics=True, join_timeout_s=WAIT_S
     ) as opened:
         yield opened
 
@@ -148,7 +155,7 @@ async def settled(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> N
 
 async def owners(channel: StateChannel, bundles: Sequence[str]) -> dict[str, Owned]:
     """Look every bundle up, which has the unassigned ones assigned; each must have an owner in the end."""
-    answers = await asyncio.gather(*(channel.lookup(bundle, 30) for bundle in bundles))
+    answers = await asyncio.gather(*(channel.lookup(bundle, WAIT_S) for bundle in bundles))
     wrong = {bundle: answer for bundle, answer in zip(bundles, answers, strict=True) if not isinstance(answer, Owned)}
     assert wrong == {}
     return dict(zip(bundles, answers, strict=True))  # type: ignore[arg-type]

@@ -20,8 +20,8 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord, LightTuning, LightWriter
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_channel import FakeChannel
+from tests.support.waits import WAIT_S
 
-WAIT_S = 60.0
 BUNDLES = ["t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xc0000000"]
 FAST = {
     "measure_interval_s": 0.2,
@@ -60,7 +60,7 @@ async def broker(
     source = source or Source({BUNDLES[0]: stats(100.0)})
     service = LoadService(
         LoadSettings(**{**FAST, **settings}),
-        LoadConnection(ClientSettings(kafka.bootstrap_servers), prefix, replication_factor=1, timeout_s=60.0),
+        LoadConnection(ClientSettings(kafka.bootstrap_servers), prefix, replication_factor=1, timeout_s=WAIT_S),
         Identity(name, f"{name}-{time.monotonic_ns()}", b"0123456789", 1),
         source,
         channel.of(name),

@@ -52,6 +52,7 @@ class FakeChannel:
     owners: dict[str, OwnershipChange] = field(default_factory=dict)
     watches: list[Watch] = field(default_factory=list)
     registered: set[str] = field(default_factory=set)
+    joining: bool = False
 
     def of(self, broker: str) -> "Member":
         self.registered.add(broker)
@@ -93,6 +94,8 @@ class Member:
         return list(self.channel.owners.values())
 
     def watch(self, limit: int) -> Watch:
+        if self.channel.joining:
+            raise ChangesError("a partition is being joined")
         watch = Watch()
         self.channel.watches.append(watch)
         return watch

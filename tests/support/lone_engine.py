@@ -8,7 +8,16 @@ import orjson
 
 from statechannel.core.commands import Command, Outcome
 from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.effects import Append, CallHook, Complete, Effect, Emit, RestartReading, StandForLeader
+from statechannel.core.effects import (
+    Append,
+    CallHook,
+    Complete,
+    Effect,
+    Emit,
+    InterruptStream,
+    RestartReading,
+    StandForLeader,
+)
 from statechannel.core.engine import Engine
 from statechannel.core.inputs import (
     Appended,
@@ -69,7 +78,11 @@ class LoneEngine:
         first: Offset of the first record that is left.
         held: Appends to the channel that are on their way while `hold` is set.
         fail: The error that is reported of an append instead of its landing, if any.
+        deaf: Whether it reads nothing of the registry.
+        behind_s: How long what is read had waited to be taken in.
         restarts: How often it began to read anew.
+        away: While set, nothing of the channel is delivered.
+        told: Offsets of accepted records that were told one by one, and None for each interruption.
     """
 
     def __init__(self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, **config: Any) -> None:
@@ -79,8 +92,12 @@ class LoneEngine:
         self.held: list[Append] = []
         self.hold = False
         self.fail: Callable[[Append], AppendFailed | None] = lambda _: None
+        self.behind_s = 0.0
+        self.deaf = False
         self.restarts = 0
+        self.away = False
         self.events: list[str] = []
+        self.told: list[int | None] = []
         self._tokens = 0
         self._asked: dict[int, Callable[[Outcome], None]] = {}
         self._registry: list[tuple[int, bytes]] = []
@@ -99,9 +116,13 @@ class LoneEngine:
             self._step(Tick())
             self._pump()
 
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Somebody else writes to the channel."""
-        self.channel.append((key, value, self._ms()))
+    def sleep(self, seconds: float) -> None:
+        """Stand still, as a paused process does."""
+        self._now_s += seconds
+
+    def put(self, key: bytes, value: bytes | None, *, late_s: float = 0.0) -> None:
+        """Somebody else writes to the channel; it is read so late."""
+        self.channel.append((key, value, self._ms() - round(late_s * 1000)))
         self._pump()
 
     def put_portion(self, written: list[tuple[bytes, bytes | None]]) -> None:
@@ -114,10 +135,11 @@ class LoneEngine:
             for index, (key, value) in enumerate(written)
         ]
         self._step(RecordsRead(portion))
+        self._reached()
         self._pump()
 
-    def hear(self, broker: str, *, phase: str = "caught-up") -> None:
-        """Somebody else is heard in the registry."""
+    def hear(self, broker: str, *, phase: str = "caught-up", **more: Any) -> None:
+        """Somebody else is heard in the registry; `more` stands in the record as well."""
         member = {
             "format": MEMBER_FORMAT,
             "kind": "member",
@@ -129,8 +151,14 @@ class LoneEngine:
             "mode": "normal",
             "accepting": True,
             "listeners": {},
+            **more,
         }
         self._registry.append((self._ms(), orjson.dumps(member)))
+        self._pump()
+
+    def reopen(self) -> None:
+        """The reader's thread had failed, and another one opens the partition: nobody asked for it."""
+        self._open()
         self._pump()
 
     def let_through(self) -> None:
@@ -139,6 +167,11 @@ class LoneEngine:
         held, self.held = self.held, []
         for append in held:
             self._land(append)
+        self._pump()
+
+    def report(self, report: Appended | AppendFailed) -> None:
+        """The client reports on an append."""
+        self._step(report)
         self._pump()
 
     def elect(self, *, elected: bool) -> None:
@@ -171,7 +204,10 @@ class LoneEngine:
         self._position = self.first
         self._step(PartitionOpened(Topic.CHANNEL, 0, self.first, len(self.channel)))
         if self.first:
-            self._step(PositionReached(Topic.CHANNEL, 0, self.first))
+            self._reached()
+
+    def _reached(self) -> None:
+        self._step(PositionReached(Topic.CHANNEL, 0, self._position, self._now_s - self.behind_s))
 
     def _step(self, event: Input) -> None:
         for effect in self.engine.step(Now(self._now_s, self._ms()), event):
@@ -185,8 +221,12 @@ class LoneEngine:
                 self.held.append(effect)
             case Append():
                 self._land(effect)
+            case InterruptStream():
+                self.told.append(None)
             case Emit():
                 self.events.append(effect.event)
+                if effect.event == "record.accepted":
+                    self.told.append(effect.facts["read"].offset)
             case Complete():
                 self._asked.pop(effect.token)(effect.outcome)
             case CallHook():
@@ -215,13 +255,16 @@ class LoneEngine:
                     self._open()
                 else:
                     self._step(event)
-            elif self._heard < len(self._registry):
+            elif self._heard < len(self._registry) and not self.deaf:
                 heard_ms, member = self._registry[self._heard]
                 self._heard += 1
                 self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, heard_ms, b"member", member))
-            elif self._position < len(self.channel):
+            elif self._position < len(self.channel) and not self.away:
                 key, value, timestamp_ms = self.channel[self._position]
                 self._position += 1
                 self._step(RecordRead(Topic.CHANNEL, 0, self._position - 1, timestamp_ms, key, value))
+                restarted = any(isinstance(event, PartitionOpened) for event in self._inputs)
+                if self._position == len(self.channel) and not restarted:
+                    self._reached()
             else:
                 return

@@ -24,7 +24,7 @@ class SilentLog:
     registered = False
     unanswered = 0
 
-    def start(self, inbox: object, on_end: object) -> None:
+    def start(self, inbox: object, on_end: object, last_progress_s: object = None) -> None:
         self.inbox = inbox
 
     def append(self, effect: object) -> None: ...
@@ -43,11 +43,16 @@ def lone_settings() -> Settings:
 
 @contextlib.asynccontextmanager
 async def lone_host(
-    log: SilentLog | None = None, options: HostOptions | None = None, on_stuck: Callable[[], None] | None = None
+    log: SilentLog | None = None,
+    options: HostOptions | None = None,
+    on_stuck: Callable[[], None] | None = None,
+    hooks: BrokerHooks | None = None,
 ) -> AsyncIterator[Host]:
     """A host that has not caught up, and never will."""
     engine = Engine(to_identity("b1"), to_engine(lone_settings()), None)
-    host = Host(engine, log or SilentLog(), BrokerHooks(), Metrics("test", "b1"), options=options, on_stuck=on_stuck)
+    host = Host(
+        engine, log or SilentLog(), hooks or BrokerHooks(), Metrics("test", "b1"), options=options, on_stuck=on_stuck
+    )
     host.start()
     try:
         yield host

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from spark.fold import Difference, GroupFold, Line
 from spark.plan import Mark, Missing, Place, Reading, Seen, Step, Vouching, Whole, go_on, join, why_join
-from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
+from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
 from statechannel.core.cold_start import decode_mark
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead
-from statechannel.core.survey import Stop, newer_format
+from statechannel.core.survey import Stop
 from statechannel.core.view_rows import KeyRow, restore
 
 LAG_MS = 3_600_000

@@ -10,6 +10,7 @@ import orjson
 from statechannel.core.view import View
 from statechannel.core.view_copy import ViewCopier
 from statechannel.runtime.replica_digest import PartitionCopy, ReplicaCopy, digest_document, dump_lines
+from tests.support.waits import WAIT_S
 
 
 def copy_of(views: dict[int, View], unknown: frozenset[int] = frozenset()) -> ReplicaCopy:
@@ -48,4 +49,4 @@ def serving(views: dict[int, View], **answers: bytes) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(WAIT_S)

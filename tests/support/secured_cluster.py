@@ -78,4 +78,4 @@ class SecuredCluster:
         for process in self.brokers.values():
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(WAIT_S)

@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from statechannel.embedded import BrokerOptions, BrokerSecurity, KafkaServer
 from tests.support.kafka_lanes import CLEANER_PROPERTIES
+from tests.support.waits import WAIT_S
 
 SUPERUSER = "kafka-admin"
 
@@ -94,7 +95,7 @@ class SecuredKafka:
             for name, password in passwords.items()
         ]
         for answer in admin.alter_user_scram_credentials(wanted).values():
-            answer.result(30)
+            answer.result(WAIT_S)
         self.passwords |= passwords
 
     def forbid_write(self, user: str, topic: str, *, end: bool = False) -> None:
@@ -106,7 +107,7 @@ class SecuredKafka:
         else:
             answers = admin.create_acls([AclBinding(*terms, AclPermissionType.DENY)])
         for answer in answers.values():
-            answer.result(30)
+            answer.result(WAIT_S)
 
 
 @contextmanager

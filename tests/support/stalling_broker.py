@@ -25,6 +25,7 @@ from statechannel.core.inputs import Topic
 from statechannel.runtime import assemble
 from statechannel.runtime.parts import KafkaLog
 from tests.support.channels import make_settings
+from tests.support.waits import WAIT_S
 
 
 def tell(**facts: object) -> None:
@@ -118,13 +119,13 @@ async def obey_one(channel: StateChannel, command: dict) -> None:
         case "serving":
             tell(serving=channel.serving(), digest=channel.digest()[0])
         case "lookup":
-            tell(looked_up=str(await channel.lookup(command["name"], 20)))
+            tell(looked_up=str(await channel.lookup(command["name"], WAIT_S)))
         case "transfer":
-            await (await channel.transfer(command["name"], command["to"])).outcome(60)
+            await (await channel.transfer(command["name"], command["to"])).outcome(WAIT_S)
         case "unload":
-            await (await channel.unload(command["name"])).outcome(60)
+            await (await channel.unload(command["name"])).outcome(WAIT_S)
         case "split":
-            await (await channel.split(command["name"])).outcome(60)
+            await (await channel.split(command["name"])).outcome(WAIT_S)
 
 
 async def commands(channel: StateChannel) -> None:
@@ -153,7 +154,7 @@ async def main(broker: str, bootstrap: str, channel: str, *flags: str) -> int:
             broker=broker,
             hooks=StallingHooks(),
             create_topics=True,
-            join_timeout_s=60,
+            join_timeout_s=WAIT_S,
         )
     except ChannelStoppedError as error:
         tell(stopped=error.stopped.reason)

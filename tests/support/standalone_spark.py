@@ -16,10 +16,10 @@ import pyspark
 
 from statechannel.embedded.java import find_java
 from statechannel.embedded.ports import find_free
+from tests.support.waits import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-WAIT_S = 120.0
 _JAVA_OPTIONS = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _DEPLOY = "org.apache.spark.deploy"
 
@@ -65,10 +65,10 @@ def standalone(folder: Path, *, workers: int = 2) -> Iterator[str]:
             process.terminate()
         for process in started:
             try:
-                process.wait(30)
+                process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(30)
+                process.wait(WAIT_S)
 
 
 def _start(log: Path, what: str, *arguments: str) -> subprocess.Popen[bytes]:

@@ -12,6 +12,7 @@ from statechannel.embedded import BrokerOptions, KafkaServer
 from statechannel.embedded.layout import LOOPBACK
 from statechannel.embedded.ports import find_free
 from statechannel.embedded.server import new_cluster_id
+from tests.support.waits import WAIT_S
 
 START_S = 180.0
 
@@ -47,7 +48,7 @@ def three_nodes(folder: Path, racks: Mapping[int, str] | None = None) -> Iterato
             node.kill()
 
 
-def until(done: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def until(done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
     """Wait for it."""
     end_s = time.monotonic() + timeout_s
     while not done():

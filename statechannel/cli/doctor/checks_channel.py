@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from statechannel.cli.doctor.facts import Facts
 from statechannel.cli.doctor.findings import Check, Finding, Severity
@@ -15,6 +15,7 @@ LAG_WARNING_MS = 5_000
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
 _SHOWN = 5
+_TOPIC_SHOWN = 20
 _NOBODY = Finding(Severity.INFO, "no broker is heard", checked=False)
 
 
@@ -181,6 +182,43 @@ def leader(facts: Facts) -> Iterator[Finding]:
         yield Finding(Severity.OK, f"{leading[0]} leads{told}{since}")
 
 
+def forged(facts: Facts) -> Iterator[Finding]:
+    """Records that bear the name of a broker which did not write them."""
+    if facts.registry is None:
+        return
+    if _nobody(facts):
+        yield _NOBODY
+    for broker, member in sorted(facts.registry.members.alive.items()):
+        seen = _forged_of(member.info.get("forged"))
+        if seen is None:
+            continue
+        yield Finding(
+            Severity.CRITICAL,
+            f"{broker} has read {seen.records} records in its own name that it did not write, the newest in the {seen.topic} "
+            f"at partition {seen.partition}, offset {seen.offset}",
+            "Somebody else writes with its id and incarnation. The log decides, so what was accepted of them counts.",
+            "Find out who may write to the topic (`statechannel acl show`) and take the right away; `statechannel audit origins` "
+            f"lists what nobody asked for. The finding stays until {broker} is started again.",
+        )
+
+
+class _Forged(NamedTuple):
+    records: int
+    topic: str
+    partition: int
+    offset: int
+
+
+def _forged_of(told: object) -> _Forged | None:
+    """What a member says of forged records, if it has the form that members write."""
+    if not isinstance(told, dict):
+        return None
+    records, topic, partition, offset = (told.get(name) for name in _Forged._fields)
+    if not isinstance(topic, str) or not all(type(one) is int and one >= 0 for one in (records, partition, offset)):
+        return None
+    return _Forged(records, topic[:_TOPIC_SHOWN], partition, offset)  # type: ignore[arg-type]
+
+
 def patience_alike(facts: Facts) -> Iterator[Finding]:
     """Whether brokers have the same patience as each other and as this command."""
     if facts.registry is None:
@@ -342,6 +380,7 @@ CHECKS = (
     Check("brokers-clocks", "brokers' clocks agree with Kafka's", clocks, needs=("kafka", "registry")),
     Check("brokers-patience", "brokers are equally patient", patience_alike, needs=("kafka", "registry")),
     Check("leader", "exactly one leader", leader, needs=("kafka", "registry")),
+    Check("forged", "nobody writes in a broker's name", forged, needs=("kafka", "registry")),
     Check("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
     Check("debts", "no debts", debts, needs=("kafka", "log")),
     Check("in-flight", "nothing is on its way for too long", in_flight, needs=("kafka", "log")),

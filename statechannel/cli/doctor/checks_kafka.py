@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from statechannel.cli.doctor.facts import Facts
 from statechannel.cli.doctor.findings import Check, Finding, Severity
 from statechannel.core.inputs import Topic
 from statechannel.kafka.cluster import server_version
 from statechannel.settings.relations import FAR_BELOW
+
+if TYPE_CHECKING:
+    from statechannel.kafka.topics import TopicInfo
 
 _BYTES_A_KEY = 24
 _LOAD = 0.9
@@ -136,8 +140,24 @@ def patience(facts: Facts) -> Iterator[Finding]:
             "A record that is still on its way when the cleaner comes voids the lag, on which late joins rest.",
             "Raise min.compaction.lag.ms of the topic to that of channel.min_compaction_lag_ms, or lower the time-out.",
         )
+    if info is not None:
+        yield from _nulls_outlive(info)
     if not facts.failed.get("registry") and facts.registry is not None:
         yield from _lease(facts)
+
+
+def _nulls_outlive(channel: TopicInfo) -> Iterator[Finding]:
+    """Replicas of a topic are cleaned apart: a null must be there until each of them has removed what it hid."""
+    kept = channel.settings.get("delete.retention.ms")
+    cleaned = channel.settings.get("max.compaction.lag.ms")
+    if kept is not None and cleaned is not None and int(kept) < 2 * int(cleaned):
+        yield Finding(
+            Severity.ERROR,
+            f"delete.retention.ms of {channel.name}, {kept} ms, is less than twice its max.compaction.lag.ms, {cleaned} ms",
+            "A null may go on one replica of the topic before another has removed what it hid: after a change of leaders it "
+            "is back.",
+            "Raise delete.retention.ms of the topic to that of channel.delete_retention_ms.",
+        )
 
 
 def _lease(facts: Facts) -> Iterator[Finding]:

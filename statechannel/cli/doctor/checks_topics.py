@@ -14,9 +14,11 @@ WHY: dict[str, str] = {
     "cleanup.policy": "Records that are the only ones of their key may be deleted, or nothing is ever cleaned.",
     "message.timestamp.type": "With the producers' time a slow clock voids the compaction lag, on which late joins rest.",
     "min.compaction.lag.ms": "Records are cleaned before debts are paid and joins have ended: late joiners may be wrong.",
-    "max.compaction.lag.ms": "A quiet topic is cleaned late, and joins read more.",
+    "max.compaction.lag.ms": "A quiet topic is cleaned late, joins read more, and a null may go before every replica has removed "
+    "what it hid.",
     "segment.ms": "Only closed segments are cleaned.",
-    "delete.retention.ms": "A reader that was away may miss what a null has taken away.",
+    "delete.retention.ms": "A reader that was away may miss what a null has taken away; below max.compaction.lag.ms one replica "
+    "of the topic may bring back what another has removed.",
     "retention.ms": "Records are gone before everybody who needs them has read them.",
     "unclean.leader.election.enable": "A replica that lacks acknowledged records may become leader: they are lost.",
     "max.message.bytes": "Records of a size that the format allows are refused.",

@@ -15,6 +15,7 @@ from statechannel.audit.export_line import ExportHeader, format_record, parse_re
 from statechannel.audit.new_file import check_writable
 from statechannel.audit.verdict_file import lines_file
 from statechannel.core.inputs import RecordRead, Topic
+from tests.support.export_edits import write_plain
 
 HEADER = '{"export": 1, "topic": "t", "end_offsets": {"0": 10, "1": 5}, "exported_at_ms": 1}'
 RECORD = '{"partition": 0, "offset": 0, "timestamp_ms": 1, "key": "a/b", "value": "x"}'
@@ -132,7 +133,7 @@ def test_a_file_that_lost_its_end_is_refused_unless_a_cleaned_null_may_have_stoo
         record(0, 0)._replace(timestamp_ms=now_ms),
         *(record(1, n)._replace(timestamp_ms=now_ms - age_ms) for n in (3, 4)),
     ]
-    write_export(path, ExportHeader("t", {0: 1, 1: 6}, 0), records, now_ms=lambda: now_ms)
+    write_plain(path, ExportHeader("t", {0: 1, 1: 6}, now_ms), records)
     assert read_export(path, made_here=True).records == 3
     if not refused:
         assert read_export(path).records == 3

@@ -11,6 +11,7 @@ from statechannel.cli.drains_seen import drains_of
 from statechannel.core.auditor import audit_full
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.membership import decode_member
+from tests.support.lone_engine import heartbeat, mark
 from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
 
 RING = ["0x00000000_0xffffffff"]
@@ -60,13 +61,14 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
         assert found[0].said == f"nobody served {BUNDLE} for 2.0 s: transfer from b1 to b2"
 
 
-def test_a_cold_start_is_told_and_junk_on_its_key_is_not() -> None:
+def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
     log = Log()
-    mark = {"by": {"broker": "b1", "incarnation": "b1-i"}, "through": 17}
-    for offset, value in enumerate([b"junk", json.dumps(mark).encode(), None]):
-        log.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 * offset, b"!cold-start", value))
+    values = [(b"!cold-start", b"junk"), (b"!heartbeat", heartbeat("b1-i", 0)), (b"!cold-start", mark("b2-i", 0))]
+    values += [(b"!cold-start", mark("b3-i", 9)), (b"!cold-start", mark("b1-i", 1)), (b"!cold-start", b"")]
+    for offset, (key, value) in enumerate(values):
+        log.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 * offset, key, value))
     (one,) = told(log)
-    assert one.said == "cold start: b1-i took what it read of partition 0, through offset 17, for the truth"
+    assert one.said == "cold start: b1-i took what it read of partition 0, through offset 1, for the truth"
 
 
 class Registry:

@@ -62,8 +62,6 @@ def test_times_are_exact_while_they_are_few() -> None:
     assert times.of(3, 42) == 1_042
     assert times.of(3, 43) == 1_042
     assert times.of(0, 42) is None
-    times.forget(3)
-    assert times.of(3, 42) is None
 
 
 @pytest.mark.parametrize("records", [5_000, 50_000])

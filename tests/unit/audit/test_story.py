@@ -228,6 +228,14 @@ def test_operations_are_followed_to_their_end(log: Log) -> None:
     assert (times.began_ms, times.changed_ms, times.by) == (4_000, 6_000, "b1")
 
 
+def test_operations_are_followed_in_every_partition(log: Log) -> None:
+    log.assigned()
+    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2", operation="op-1", flow="transfer")
+    seen = OperationsSeen()
+    log.observe(lambda record, judgement: seen.observe(record._replace(partition=2), judgement))
+    assert (seen.known["op-1"].partition, seen.known["op-1"].status) == (2, "running")
+
+
 def test_a_process_that_resumes_tells_since_when_the_one_before_was_gone(log: Log) -> None:
     log.assigned()
     lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 5_000}

@@ -60,6 +60,25 @@ def test_numbers_of_bundles_out_of_bounds(count: int) -> None:
         bundle.even_bounds(count, 0, FULL)
 
 
+@pytest.mark.parametrize("count", [1, 32_768])
+def test_the_fewest_and_the_most_parts(count: int) -> None:
+    assert len(bundle.namespace_bounds(count)) == len(bundle.even_bounds(count, 0, FULL)) == count + 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("t/ns/0x0_0x1", None),  # a range, nearly
+        ("t/ns/0x00000000_0xFFFFFFFF", None),
+        ("persistent://t/ns/0x0_0x1", ("t/ns", "persistent://t/ns/0x0_0x1")),
+        ("t/ns/0x00000000_0xffffffff", ("t/ns", "persistent://t/ns/0x00000000_0xffffffff")),
+        ("t/ns/topic", ("t/ns", "persistent://t/ns/topic")),
+    ],
+)
+def test_a_name_that_somebody_typed(typed: str, found: tuple[str, str] | None) -> None:
+    assert bundle.split_typed_topic(typed) == found
+
+
 def test_halves_of_upstreams_bundle() -> None:
     assert bundle.even_bounds(2, 0xC0000000, FULL) == [0xC0000000, 0xDFFFFFFF, FULL]
 

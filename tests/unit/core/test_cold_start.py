@@ -5,8 +5,24 @@ import pytest
 
 from statechannel.core import codec
 from statechannel.core.commands import Lookup, Owned
-from statechannel.core.inputs import AppendFailed, RecordRead, Topic
+from statechannel.core.config import EngineConfig, Identity
+from statechannel.core.digest import digest
+from statechannel.core.effects import Append, Emit
+from statechannel.core.engine import Engine
+from statechannel.core.inputs import (
+    AppendFailed,
+    LeadershipChanged,
+    Now,
+    PartitionOpened,
+    PositionReached,
+    RecordRead,
+    Tick,
+    Topic,
+)
+from statechannel.core.proposals import Status
 from statechannel.core.replica import Phase, Replica
+from statechannel.core.states import IN_FLIGHT, Action, Flow, State
+from tests.support.cold_start_logs import cold_start_log, proposal
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, mark
 
 KEY = codec.COLD_START_KEY
@@ -59,7 +75,7 @@ def test_a_mark_counts_that_no_word_of_others_came_before():
     alone.run(3)
     alone.put(KEY, mark("b-1", len(alone.channel) - 1))
     assert alone.restarts == 1
-    assert not alone.engine.caught_up
+    assert alone.engine.caught_up  # a whole log: the mark is crossed strictly
 
 
 def test_a_late_copy_of_an_old_mark_is_void_for_one_who_joined_since():
@@ -139,7 +155,7 @@ def test_doubt_ends_where_the_registry_knows_nobody():
 
 def test_what_a_doubted_view_accepts_is_neither_served_nor_answered():
     """Its own record counts in this view; which history counts is not known yet (simulator, seed 16794)."""
-    alone = LoneEngine(WHOLE, cold_start_after_s=1.0)
+    alone = LoneEngine(WHOLE, cold_start_after_s=1.0, heartbeat_interval_s=0.3)
     alone.run(8)
     answers = []
     alone.hold = True
@@ -226,14 +242,140 @@ def test_what_was_on_its_way_before_takes_no_place_of_an_assert():
     assert len(answers) == 2
 
 
-def test_a_strict_reader_does_not_read_on_over_a_cold_start():
-    """A log without gaps, judged since by the view of a lenient reader: only a caught-up member can tell."""
-    told = LoneEngine([*WHOLE, (KEY, mark("gone", 0), 2)])
-    told.run(1)
-    assert not told.engine.caught_up
-    assert told.restarts == 1
-    told.put(b"!heartbeat", heartbeat("b-1", len(told.channel) - 1))
-    assert told.engine.caught_up
+def test_nothing_is_told_as_accepted_of_a_view_that_is_only_taken_for_the_truth():
+    """Another's record was first, and the cleaner has taken it; until the mark is read back its word may still count."""
+    alone = LoneEngine(WHOLE)
+    alone.run(5)
+    alone.hold = True
+    bundle = next(iter(alone.engine.replicas[0].view.live()))
+    ends: list = []
+    fields = {"action": Action.OWN, "flow": Flow.ASSIGNMENT, "operation": "op2", "to": "y"}
+    alone.between_steps(lambda: alone.engine.proposals.propose(bundle, State.ASSIGNING, ends.append, **fields))
+    (own,) = [append for append in alone.held if append.key == BUNDLE]
+    alone.away = True
+    alone.put(BUNDLE, proposal("p1", 2, "ns1/0x00000000_0xffffffff", "Assigning", to="z"))
+    alone.first = len(alone.channel)
+    alone.held = [own]
+    alone.let_through()
+    alone.hold = True
+    active = {"version": 1, "asserts": "ns1", "state": "Active", "children": ["0x00000000_0xffffffff"]}
+    alone.put(NAMESPACE, restated("z-1", alone.first, active))
+    alone.reopen()
+    alone.away = False
+    alone.run(20)
+    assert alone.engine.cold_start.running
+    assert alone.engine.replicas[0].view.get(BUNDLE.decode()).to == "y"
+    assert Status.ACCEPTED not in [one.status for one in ends]
+
+
+def test_each_partition_is_waited_for_as_long():
+    """One has waited for long and another is joined anew: a heartbeat of that one may still come within the bound."""
+    engine, registry, began = Engine(Identity("a", "a-1", b"0123456789", 1000), EngineConfig(partitions=2)), [], []
+    now_s = 100.0
+
+    def step(event):
+        for effect in engine.step(Now(now_s, round(now_s * 1000)), event):
+            if isinstance(effect, Append) and effect.topic is Topic.REGISTRY:
+                registry.append(effect.value)
+            elif isinstance(effect, Emit) and effect.event == "cold-start.began":
+                began.append(effect.facts["partition"])
+
+    def opened(partition, first):
+        step(PartitionOpened(Topic.CHANNEL, partition, first, first))
+        step(PositionReached(Topic.CHANNEL, partition, first, now_s))
+
+    def run(seconds):
+        nonlocal now_s
+        for _ in range(round(seconds * 10)):
+            now_s += 0.1
+            step(Tick())
+            for offset in range(engine.presence._position, len(registry)):
+                step(RecordRead(Topic.REGISTRY, 0, offset, round(now_s * 1000), b"a", registry[offset]))
+
+    step(PartitionOpened(Topic.REGISTRY, 0, 0, 0))
+    opened(0, 5)
+    opened(1, 0)
+    run(30)
+    assert [replica.phase for replica in engine.replicas] == [Phase.WAITING, Phase.CAUGHT_UP]
+    step(RecordRead(Topic.CHANNEL, 1, 7, round(now_s * 1000), b"!heartbeat", b"behind a gap"))
+    opened(1, 8)
+    step(LeadershipChanged(True))
+    run(5)
+    assert began == [0]
+
+
+JUNK = {"version": 9, "asserts": "p9", "state": "Assigning", "from": None, "to": "y"}
+GONE = {"version": 0, "asserts": None, "state": "Absent", "from": None, "to": None}
+
+
+def restated(writer: str, covers: int, fields: dict) -> bytes:
+    head = {"format": 1, "kind": "assert", "id": f"as-{writer}", "covers": covers}
+    return orjson.dumps(head | {"by": {"broker": "x", "incarnation": writer}} | fields)
+
+
+def owned() -> list[tuple[bytes, bytes | None, int]]:
+    """A bundle of z at generation 3, and junk that only a lenient reader believes."""
+    p1 = proposal("p1", 2, "ns1/0x00000000_0xffffffff", "Assigning", to="z")
+    junk = proposal("p9", 9, "p8", "Assigning", to="y")
+    return [*WHOLE, (BUNDLE, p1, 2), (BUNDLE, proposal("p2", 3, "p1", "Assigned", to="z"), 3), (BUNDLE, junk, 4)]
+
+
+@pytest.mark.parametrize(
+    ("more", "version", "state"),
+    [
+        pytest.param([(KEY, b"x")], 3, "Assigned", id="junk"),
+        pytest.param([(KEY, None)], 3, "Assigned", id="a null"),
+        pytest.param([(KEY, mark("gone", 3))], 3, "Assigned", id="a mark without asserts"),
+        pytest.param([(BUNDLE, restated("gone", 3, JUNK))], 3, "Assigned", id="asserts without a mark"),
+        pytest.param(
+            [(BUNDLE, restated("gone", 3, JUNK)), (KEY, mark("gone", 3))], 9, "Assigning", id="a higher version"
+        ),
+        pytest.param(
+            [(BUNDLE, restated("gone", 3, GONE)), (KEY, mark("gone", 3))], 1, "Unassigned", id="it had not read it"
+        ),
+        pytest.param(
+            [(NAMESPACE, restated("gone", 3, {**GONE})), (KEY, mark("gone", 3))], None, None, id="no namespace"
+        ),
+        pytest.param(
+            [(BUNDLE, restated("gone", 3, JUNK)), (KEY, mark("other", 3))], 3, "Assigned", id="of another writer"
+        ),
+        pytest.param(
+            [(BUNDLE, restated("gone", 3, JUNK)), (KEY, mark("gone", 4))], 3, "Assigned", id="before its own view"
+        ),
+        pytest.param(
+            [(BUNDLE, restated("gone", 3, JUNK)), (b"!heartbeat", heartbeat("b-1", -1)), (KEY, mark("gone", 3))],
+            3, "Assigned", id="a void mark",
+        ),
+        pytest.param(
+            [(BUNDLE, restated("gone", 3, JUNK)), (b"!heartbeat", b"x"), (KEY, mark("gone", 3))],
+            9, "Assigning", id="no heartbeat makes it void",
+        ),
+        pytest.param(
+            [(BUNDLE, restated("gone", 1, {**GONE, "version": 2, "state": "Assigning", "to": "z"})),
+             (KEY, mark("gone", 3))], 3, "Assigned", id="an older one that has not seen it",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tail", [1, 10_000])
+def test_a_strict_reader_crosses_a_cold_start(more, version, state, tail):
+    """What counts behind a mark are the asserts of its writer, and nothing else that stands there."""
+    alone = LoneEngine([*owned(), *[(key, value, 5) for key, value in more]], replay_tail_records=tail)
+    alone.run(1)
+    assert alone.engine.caught_up
+    assert alone.restarts == 0
+    held = alone.engine.replicas[0].view.get(BUNDLE.decode())
+    assert (held and (held.version, held.state)) == (version and (version, state))
+    assert ("cold-start.overruled" in alone.events) is (version != 3)
+
+
+def test_a_strict_reader_holds_what_the_cold_starter_holds():
+    records, alone = cold_start_log(differs=True)
+    strict = LoneEngine([(one.key, one.value, one.timestamp_ms) for one in records])
+    assert strict.engine.caught_up
+    assert digest([strict.engine.replicas[0].view]) == digest([alone.engine.replicas[0].view])
+    view = strict.engine.replicas[0].view
+    assert sum(view.load.values()) == sum(key.bound_for is not None for key in view.live())
+    assert set(view.in_flight) == {key for key in view.live() if key.state in IN_FLIGHT}
 
 
 def test_the_bulk_of_a_replay_ends_before_a_cold_start():
@@ -244,7 +386,21 @@ def test_the_bulk_of_a_replay_ends_before_a_cold_start():
     assert replica.read_many(0.0, records) == 1
     for record in records[1:]:
         replica.read(0.0, record)
-    assert replica.phase is Phase.START_OVER
+    assert replica.marks.newest == 1
+    assert replica.caught_up
+
+
+def test_a_heartbeat_in_the_same_portion_does_not_hide_the_asserts_behind_it():
+    """The bulk of a replay takes a whole portion in before it looks at the heartbeats of it."""
+    values = [*owned(), (b"!heartbeat", heartbeat("b-1", -1), 5), (BUNDLE, restated("gone", 4, JUNK), 5)]
+    values.append((KEY, mark("gone", 4), 5))
+    records = [RecordRead(Topic.CHANNEL, 0, offset, ms, key, value) for offset, (key, value, ms) in enumerate(values)]
+    replica = Replica(0, 1, compaction_lag_s=3600.0, kept_records_max=10, tail_records=1)
+    replica.opened(0.0, 0, len(records))
+    assert replica.read_many(0.0, records) == len(records) - 1
+    replica.read(0.0, records[-1])
+    held = replica.view.get(BUNDLE.decode())
+    assert (held.version, held.state) == (9, "Assigning")
 
 
 @pytest.mark.parametrize("through", ["0", None, 1.5, True])

@@ -1,7 +1,12 @@
-"""A partition that stands still while the registry is heard: its view says how old it is."""
+"""A partition that stands still, or is not kept up with, while the registry is heard: its view says how old it is."""
+
+import pytest
 
 from statechannel.core.commands import Lookup, Outcome, Owned
+from statechannel.core.freshness import lag_s
 from statechannel.core.presence import Mode
+from statechannel.core.replica import Replica
+from statechannel.core.status import status_of
 from tests.unit.core.test_floods import leader, ring
 
 
@@ -27,3 +32,41 @@ def test_a_partition_that_is_not_heard_has_an_old_view_whatever_the_registry_say
     assert 8.5 <= age_s <= 10.6
     alone.let_through()
     assert stale_age_s() is None
+
+
+def test_a_view_that_is_behind_is_old_although_records_arrive_all_the_time() -> None:
+    alone = leader()
+    (bundle,) = ring(alone, 1)
+    answers: list[Outcome] = []
+    alone.behind_s = 17.0  # what is taken in now has waited for so long
+    for _ in range(20):
+        alone.put(b"junk", b"?")
+        alone.run(1.0)
+    assert alone.engine.mode is Mode.NORMAL
+    alone.ask(Lookup(bundle, 60.0), answers.append)
+    answer = answers[-1]
+    assert isinstance(answer, Owned)
+    assert answer.stale_age_s is not None
+    assert 16.0 <= answer.stale_age_s <= 19.0
+    assert 16.0 <= status_of(alone.engine)["partitions"][0]["lag_s"] <= 19.0
+    alone.behind_s = 0.0
+    alone.put(b"junk", b"?")
+    alone.ask(Lookup(bundle, 60.0), answers.append)
+    caught_up = answers[-1]
+    assert isinstance(caught_up, Owned)
+    assert caught_up.stale_age_s is None
+
+
+def test_what_is_known_of_an_earlier_moment_takes_nothing_back() -> None:
+    replica = Replica(0, 1, compaction_lag_s=60.0, kept_records_max=10)
+    assert replica.current_at_s is None
+    for as_of_s, known_s in ((None, None), (5.0, 5.0), (4.0, 5.0), (None, 5.0), (5.5, 5.5)):
+        replica.complete_as_of(as_of_s)
+        assert replica.current_at_s == known_s
+
+
+def test_before_a_view_was_ever_complete_its_lag_counts_from_when_it_was_opened() -> None:
+    alone = leader()
+    replica = alone.engine.replicas[0]
+    replica.current_at_s, replica.read_at_s = None, alone.engine.now.mono_s - 3.0
+    assert lag_s(alone.engine, replica) == pytest.approx(3.0)

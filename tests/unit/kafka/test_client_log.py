@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from statechannel.kafka import client_log
+from tests.support.waits import WAIT_S
 
 
 def line(text: str) -> logging.LogRecord:
@@ -47,7 +48,7 @@ client_log.client_logger.error("FAIL [b1#consumer-4] Connection refused")
 
 def _printed(setup: str) -> list[str]:
     command = [sys.executable, "-c", UNCONFIGURED.replace("SETUP", setup)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S)
     return [one for one in (ended.stdout + ended.stderr).splitlines() if "FAIL" in one]
 
 

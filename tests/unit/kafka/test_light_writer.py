@@ -12,6 +12,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.kafka.light_topic import _headers
 from statechannel.kafka.light_writer import LightTuning, LightWriter, producer_config
+from tests.support.waits import WAIT_S
 
 SETTINGS = ClientSettings("h:1")
 
@@ -81,7 +82,7 @@ class Rig:
             assert self.writer.write("t", b"k", value)
 
     def until(self, true: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + 10
+        deadline_s = time.monotonic() + WAIT_S
         while not true():
             assert time.monotonic() < deadline_s, self.writer.counts
             time.sleep(0.002)

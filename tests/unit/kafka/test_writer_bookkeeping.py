@@ -12,15 +12,16 @@ from statechannel.core.inputs import Appended, AppendFailed, Topic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.writer import LogWriter
 from tests.support.kafka_adapter import Inbox
+from tests.support.waits import WAIT_S
 
 NAMES = {Topic.CHANNEL: "c"}
 
 
 class Message:
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int | None) -> None:
         self._offset = offset
 
-    def offset(self) -> int:
+    def offset(self) -> int | None:
         return self._offset
 
 
@@ -124,6 +125,17 @@ def test_a_time_out_is_unknown_never_failed(rig: Rig) -> None:
     assert "_MSG_TIMED_OUT" in failed.error
 
 
+@pytest.mark.parametrize("offset", [None, -1, -1001])
+def test_a_success_that_names_no_offset_is_unknown_and_not_at_the_beginning(rig: Rig, offset: int | None) -> None:
+    rig.append(1)
+    (deliver,) = rig.producers[0].held
+    rig.producers[0].reports.append(lambda: deliver(None, Message(offset)))
+    (answer,) = rig.inbox.wait_answers(1)
+    assert isinstance(answer, AppendFailed)
+    assert (answer.token, answer.session, answer.never_written) == (1, 1, False)
+    assert "without an offset" in answer.error
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_fatal_error_ends_the_old_tokens_and_begins_a_session(rig: Rig, lost: bool) -> None:
     rig.append(1, 2)
@@ -175,5 +187,5 @@ def test_a_sink_that_raises_is_reported_and_stops_the_writer(rig: Rig) -> None:
     rig.writer._sink = broken
     rig.append(1)
     rig.producers[0].report(rig.producers[0].held, None)
-    rig.writer._thread.join(5)
+    rig.writer._thread.join(WAIT_S)
     assert [str(failure) for failure in rig.failures] == ["sink"]

@@ -13,6 +13,7 @@ from loaddata.broker_load import BrokerLoad, ResourceWeights
 from loaddata.broker_update import HostUsage
 from loaddata.bundle_load import BundleStats
 from loaddata.kafka_side import LoadConnection
+from loaddata.ownership import OwnChanges, OwnershipChange
 from loaddata.report_record import Kind, decode_broker_load, decode_top_bundles
 from loaddata.reporter import Written
 from loaddata.service import LoadService
@@ -22,6 +23,7 @@ from loaddata.usage import ResourceUsage
 from statechannel.core.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.load_channel import FakeChannel
+from tests.support.waits import WAIT_S
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 QUICK = LoadSettings(
@@ -58,6 +60,7 @@ class KafkaSide:
 
     def __init__(self, *_: object) -> None:
         self.written: list[Written] = []
+        self.changes: list[OwnershipChange] = []
 
     async def open(self) -> None:
         pass
@@ -67,6 +70,9 @@ class KafkaSide:
 
     async def close(self) -> None:
         pass
+
+    def ownership_changed(self, change: OwnershipChange) -> None:
+        self.changes.append(change)
 
     def write(self, records: Sequence[Written]) -> None:
         self.written += records
@@ -90,15 +96,14 @@ def service(source: Source, monkeypatch: pytest.MonkeyPatch) -> LoadService:
     return made(source)
 
 
-def made(source: Source, settings: LoadSettings = QUICK) -> LoadService:
+def made(source: Source, settings: LoadSettings = QUICK, channel: FakeChannel | None = None) -> LoadService:
     connection = LoadConnection(ClientSettings("127.0.0.1:1"), "c")
-    return LoadService(
-        settings, connection, Identity("b1", "b1-i", bytes(10), 1), source, FakeChannel().of("b1"), host=Host()
-    )
+    member = (channel or FakeChannel()).of("b1")
+    return LoadService(settings, connection, Identity("b1", "b1-i", bytes(10), 1), source, member, host=Host())
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while not true():  # noqa: ASYNC110 - nobody tells it
             await asyncio.sleep(0.01)
 
@@ -129,6 +134,34 @@ async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone
         await asyncio.sleep(0.1)
         assert len(kafka.written) == told
         assert service.local_load().msg_rate_in > 0
+    finally:
+        await service.close()
+
+
+async def test_what_a_rejoin_hid_is_seen_when_the_changes_can_be_followed_again(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KafkaSide", KafkaSide)
+    channel = FakeChannel()
+    service = made(source, channel=channel)
+    kafka: Any = service._topics
+    changed: list[tuple[int, int]] = []
+    monkeypatch.setattr(OwnChanges, "changed", lambda _, *place: changed.append(place))
+    await service.start()
+    try:
+        await until(lambda: len(channel.watches) == 1)
+        channel.joining = True
+        channel.interrupt()
+        await until(lambda: channel.watches[0].closed)
+        channel.watches.clear()
+        hidden = channel.moves(BUNDLE, "b2", "b3")
+        await asyncio.sleep(5 * QUICK.tick_s)
+        assert (kafka.changes, changed, channel.watches) == ([], [], []), "from the middle of a join nothing is taken"
+        channel.joining = False
+        await until(lambda: len(channel.watches) == 1)
+        assert kafka.changes == [OwnershipChange("b3", 0, hidden)]
+        assert changed == [(0, hidden)]
+        assert service.status()["failures"].get("watching", 0) == 0
     finally:
         await service.close()
 

@@ -27,6 +27,7 @@ from statechannel.runtime.arguments import ADVERTISED_MAX_BYTES, check, check_op
 from statechannel.runtime.loop_thread import LoopThread
 from statechannel.runtime.request_record import Asked
 from tests.support.lone_member import lone_channel, lone_settings
+from tests.support.waits import WAIT_S
 
 HUGE = 10**5_000  # more digits than Python is willing to print
 
@@ -84,7 +85,7 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
 }
 OPENING: dict[str, list] = {
     "settings": ["kafka", {}, 7],
-    "broker": [None, 7, "", "b 1", "x" * 129, "é"],
+    "broker": [None, 7, "", "b 1", "x" * 129, "é", "-b1"],
     "hooks": [7, BlockingBrokerHooks(), BrokerHooks],
     "listeners": [
         7,
@@ -149,7 +150,7 @@ def complains(error: StateChannelError, argument: str) -> None:
 async def asked(call: Call, channel: StateChannel, value: object) -> None:
     found = call(channel, value)
     if inspect.isawaitable(found):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             await found
 
 

@@ -31,7 +31,8 @@ def test_every_bound_follows_its_setting() -> None:
         for group in ("runtime", "requests")
         for name, field in groups()[group].model_fields.items()
     ]
-    changed = load(flags=[*flags, "limits.inbox_max=1234", "observe.debt_alarm_fraction=0.3"])
+    others = ["limits.inbox_max=1234", "observe.debt_alarm_fraction=0.3", "hooks.deadline_s=14"]
+    changed = load(flags=[*flags, *others])
     options, plain = host_options(changed), HostOptions()
     assert different(options, plain) | PER_TURN == {f.name for f in dataclasses.fields(HostOptions)}
     assert different(options.desk, plain.desk) == {f.name for f in dataclasses.fields(plain.desk)}

@@ -23,6 +23,7 @@ from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from statechannel.runtime.inbox import Inbox
 from statechannel.runtime.request_record import Reply, decode
 from statechannel.runtime.stalls import Stalls
+from tests.support.waits import WAIT_S
 from tests.unit.runtime.test_driver import Bench, Scripted, until
 from tests.unit.runtime.test_driver import record as small
 from tests.unit.runtime.test_requests import BUNDLE, World
@@ -46,7 +47,7 @@ def test_large_records_hold_the_reader_back_before_they_are_many(portion: bool) 
     thread.join(0.2)
     assert thread.is_alive(), "it waits for room"
     inbox.take(256)
-    thread.join(5)
+    thread.join(WAIT_S)
     assert (len(inbox), inbox.size_bytes) == (1, 10)
     inbox.close()
     assert inbox.size_bytes == 0

@@ -9,7 +9,12 @@ import pytest
 
 from statechannel.core import codec
 from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.keys import KeyState
+from statechannel.core.view import View
 from statechannel.runtime.changes import Change, ChangesError, LiveChanges, _portion, accepted_of, clean_points
+from tests.support.cold_start_logs import cold_start_log
+from tests.support.lone_engine import BUNDLE as STARTED_COLD
+from tests.support.lone_engine import mark
 
 NS = "a/b"
 WHOLE = "0x00000000_0xffffffff"
@@ -88,6 +93,35 @@ def test_points_that_are_too_old_or_before_a_gap_are_no_clean_points() -> None:
     assert clean_points([r for r in log.records if r.offset != 4], 0) == [4]
 
 
+def test_a_log_without_gaps_is_told_across_a_cold_start() -> None:
+    """What follows the mark is judged by the history that counts since: the one that members hold."""
+    records, alone = cold_start_log(differs=True)
+    view = alone.engine.replicas[0].view
+    later = after(records, view, view.keys[STARTED_COLD])
+    found = changes([*records, later])
+    assert found[-1].offset == later.offset
+
+
+def test_no_point_before_a_cold_start_is_a_clean_point() -> None:
+    log = Log()
+    log.flow()
+    head = log.records
+    offset = len(head)
+    started = RecordRead(Topic.CHANNEL, 0, offset, 1_000 + offset, codec.COLD_START_KEY, mark("gone", offset - 1))
+    void = started._replace(value=mark("gone", offset - 3))
+    assert clean_points([*head, void], 0) == [3]
+    assert clean_points([*head, started], 0) == []
+
+
+def after(records: list[RecordRead], view: View, key: KeyState) -> RecordRead:
+    """A record that goes on with the state of a key, behind all others."""
+    fields = {"format": 1, "kind": "proposal", "id": "later", "covers": view.applied, "state": "Assigning"}
+    fields |= {"version": key.version + 1, "base": key.accepted_id, "by": {"broker": "b1", "incarnation": "i1"}}
+    fields |= {"from": None, "to": "b1", "forced": True}
+    last = records[-1]
+    return last._replace(offset=last.offset + 1, key=key.key, value=orjson.dumps(fields))
+
+
 def test_a_newer_format_ends_the_stream_with_a_reason() -> None:
     log = Log()
     log.flow()
@@ -112,8 +146,8 @@ async def test_slow_consumer_gets_what_waits_and_then_a_clear_error() -> None:
         await slow.next()
     waiting = asyncio.ensure_future(fast.next())
     await asyncio.sleep(0)
-    live.interrupt(0)
-    with pytest.raises(ChangesError, match="joined again"):
+    live.interrupt(0, "is being joined")
+    with pytest.raises(ChangesError, match="is being joined"):
         await waiting
 
 

@@ -13,6 +13,7 @@ from statechannel.runtime import host as host_module
 from statechannel.runtime.exits import Stopped
 from statechannel.runtime.host import HostOptions
 from tests.support.lone_member import SilentLog, lone_host
+from tests.support.waits import WAIT_S
 
 SHORT = HostOptions(watchdog_s=0.3, close_timeout_s=2.0)
 
@@ -89,7 +90,7 @@ def test_a_broker_that_stands_still_ends_itself_and_says_why(fault: str) -> None
         text=True,
     )
     try:
-        assert child.wait(30) == 70  # standard error is a pipe that nobody has read until now
+        assert child.wait(WAIT_S) == 70  # standard error is a pipe that nobody has read until now
         assert child.stdout is not None
         assert child.stderr is not None
         told = child.stdout.read().splitlines()

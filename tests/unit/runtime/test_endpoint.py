@@ -12,6 +12,7 @@ import pytest
 
 from statechannel.errors import StateChannelError
 from statechannel.runtime.endpoint import Answer, Endpoint, EndpointLimits, MetricsPortError, url_of
+from tests.support.waits import WAIT_S, wait_until
 
 BIG = b"x" * 32_000_000
 
@@ -54,15 +55,15 @@ def endpoint(connections_max: int = 4, timeout_s: float = 5.0):
     )
     port = served.serve(0)
     try:
-        yield port, noting
+        yield port, noting, served
     finally:
         served.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=2)
+        socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
 
 
 def get(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -72,7 +73,7 @@ def get(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
 
 
 def test_pages_and_what_is_none() -> None:
-    with endpoint() as (port, noting):
+    with endpoint() as (port, noting, _):
         assert get(port, "/here") == (200, b'{"here":true}\n')
         assert get(port, "/here/?x=1") == (200, b'{"here":true}\n')
         assert get(port, "/here", "HEAD") == (200, b"")
@@ -90,7 +91,7 @@ def test_pages_and_what_is_none() -> None:
 
 @contextlib.contextmanager
 def talking(port: int, said: bytes):
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as client:
         client.sendall(said)
         yield client
 
@@ -109,18 +110,18 @@ def ended_within(client: socket.socket, limit_s: float) -> bool:
 
 
 def test_too_long_a_request_is_refused() -> None:
-    with endpoint() as (port, _), talking(port, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n") as client:
+    with endpoint() as (port, _, _), talking(port, b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n") as client:
         assert b"414" in client.recv(1_000)
 
 
 def test_who_never_reads_loses_its_connection_and_holds_up_nobody() -> None:
     asked = b"GET /big HTTP/1.1\r\nHost: h\r\n\r\n"
-    with endpoint(connections_max=2, timeout_s=1.5) as (port, _), talking(port, asked) as client:
-        time.sleep(0.1)
+    with endpoint(connections_max=2, timeout_s=1.5) as (port, noting, served), talking(port, asked) as client:
         assert get(port, "/here")[0] == 200
-        time.sleep(2.5)
+        wait_until(lambda: ("/big", 200) in noting.answers, "it was asked")
+        wait_until(lambda: served._server._room._value == 2, "both connections have ended")
         got = 0
-        client.settimeout(10)
+        client.settimeout(WAIT_S)
         with contextlib.suppress(ConnectionError):
             while found := client.recv(1_000_000):
                 got += len(found)
@@ -129,26 +130,25 @@ def test_who_never_reads_loses_its_connection_and_holds_up_nobody() -> None:
 
 def test_who_never_asks_is_cut_off_also_if_it_trickles() -> None:
     begun = b"GET /here HTTP/1.1\r\n"
-    with endpoint(timeout_s=1.0) as (port, _), talking(port, b"") as silent, talking(port, begun) as trickling:
+    with endpoint(timeout_s=1.0) as (port, _, _), talking(port, b"") as silent, talking(port, begun) as trickling:
         began_s = time.monotonic()
         with contextlib.suppress(ConnectionError):
-            while time.monotonic() - began_s < 8.0:
+            while time.monotonic() - began_s < WAIT_S:
                 trickling.sendall(b"X")
                 time.sleep(0.1)
-        assert time.monotonic() - began_s < 8.0
-        assert ended_within(silent, 5.0)
+        assert time.monotonic() - began_s < WAIT_S
+        assert ended_within(silent, WAIT_S)
 
 
 def test_one_connection_too_many_is_closed_at_once_and_there_is_room_again_later() -> None:
     asked = b"GET /big HTTP/1.1\r\n\r\n"
-    with endpoint(connections_max=2, timeout_s=2.0) as (port, noting):
+    with endpoint(connections_max=2, timeout_s=2 * WAIT_S) as (port, noting, _):
         with talking(port, asked), talking(port, asked):
-            until_s = time.monotonic() + 1.5
-            while len(noting.answers) < 2 and time.monotonic() < until_s:
-                time.sleep(0.02)
+            wait_until(lambda: len(noting.answers) == 2, "both have asked")
             with talking(port, b"GET /here HTTP/1.1\r\n\r\n") as third:
-                assert ended_within(third, 1.5)
-        until_s = time.monotonic() + 10
+                assert ended_within(third, WAIT_S)
+            assert noting.answers == [("/big", 200)] * 2
+        until_s = time.monotonic() + WAIT_S
         status = 0
         while status != 200 and time.monotonic() < until_s:
             with contextlib.suppress(ConnectionError, http.client.HTTPException):
@@ -158,11 +158,11 @@ def test_one_connection_too_many_is_closed_at_once_and_there_is_room_again_later
 
 
 def test_a_probe_takes_the_place_of_who_has_been_silent_longest() -> None:
-    with endpoint(connections_max=2, timeout_s=30.0) as (port, noting):
+    with endpoint(connections_max=2, timeout_s=2 * WAIT_S) as (port, noting, served):
         with talking(port, b"") as oldest, talking(port, b"GET /here HTTP/1.1\r\n") as newer:
-            time.sleep(0.2)
+            wait_until(lambda: len(served._server._silent) == 2, "both are connected")
             assert get(port, "/here")[0] == 200
-            assert ended_within(oldest, 5.0)
+            assert ended_within(oldest, WAIT_S)
             newer.sendall(b"\r\n")
             assert b" 200 " in newer.recv(1_000)
         assert noting.refused == 1
@@ -172,7 +172,7 @@ def test_where_no_thread_is_left_the_connection_is_closed_and_its_room_given_bac
     def none_left(_timer) -> None:
         raise RuntimeError("can't start new thread")
 
-    with endpoint(connections_max=1, timeout_s=30.0) as (port, _):
+    with endpoint(connections_max=1, timeout_s=30.0) as (port, _, _):
         with monkeypatch.context() as patched:
             patched.setattr(threading.Timer, "start", none_left)
             with talking(port, b"") as client:
@@ -181,7 +181,7 @@ def test_where_no_thread_is_left_the_connection_is_closed_and_its_room_given_bac
 
 
 def test_a_port_that_is_taken_says_so() -> None:
-    with endpoint() as (port, _), pytest.raises(MetricsPortError, match=str(port)) as raised:
+    with endpoint() as (port, _, _), pytest.raises(MetricsPortError, match=str(port)) as raised:
         Endpoint({}).serve(port)
     assert "observe.metrics_port" in raised.value.hint
 

@@ -13,6 +13,7 @@ from statechannel.core.placement import FewestBundles
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings, load
 from statechannel.settings.errors import SettingsError
+from tests.support.waits import WAIT_S
 
 
 class Mine:
@@ -102,7 +103,7 @@ async def test_one_that_hangs_or_fails_at_the_end_does_not_keep_the_others() -> 
     failing.closing_fails = RuntimeError("late")
     running = Running([Mine("a", log), failing, Hanging("c", log)], close_timeout_s=0.05)
     await running.start(CHANNEL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await running.close()
     assert log[3:] == ["close c", "close b", "close a"]
 

@@ -7,6 +7,7 @@ import pytest
 
 from statechannel.core.commands import Done, Outcome, Rejected, Undetermined, Unknown
 from statechannel.runtime.handlers import ExtensionAsk, Handlers
+from tests.support.waits import WAIT_S
 
 
 def ask(operation: str = "op1", extension: str = "mine", **args: Any) -> ExtensionAsk:
@@ -25,7 +26,7 @@ class Answers:
         self._came.set()
 
     async def one(self) -> Outcome:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             await self._came.wait()
         await asyncio.sleep(0)
         assert len(self.told) == 1, self.told

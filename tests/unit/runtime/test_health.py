@@ -12,7 +12,10 @@ from statechannel.core.presence import Mode
 from statechannel.runtime import health, replica_digest
 from statechannel.runtime.events import Level
 from statechannel.runtime.exits import Stopped
+from statechannel.runtime.hook_runner import HookCounts
+from statechannel.runtime.host import Host
 from statechannel.runtime.metrics import Metrics
+from statechannel.runtime.parts import ReadersAvailability
 from statechannel.runtime.replica_digest import CopyTimeoutError
 from statechannel.runtime.watch import Availability, Watch
 from tests.support.lone_member import lone_host
@@ -53,6 +56,18 @@ async def test_why_it_is_not_ready_is_told(monkeypatch) -> None:
         assert failed(health.ready(host)) == ["mode"]
 
 
+@pytest.mark.parametrize(("late", "ready"), [(3, True), (4, False)])
+async def test_a_broker_whose_hook_threads_are_all_kept_is_not_ready(monkeypatch, late: int, ready: bool) -> None:
+    async with lone_host() as host:
+        monkeypatch.setattr(Host, "hooks", property(lambda _: HookCounts(late, late, 0, 4)))
+        monkeypatch.setattr(Engine, "caught_up", property(lambda _: True))
+        host.engine.presence.mode = Mode.NORMAL
+        assert failed(health.alive(host)) == []
+        assert failed(health.ready(host)) == ([] if ready else ["hooks"])
+        (check,) = [one for one in health.ready(host) if one.name == "hooks"]
+        assert check.why == f"{late} of 4 threads run hooks that are past their deadlines"
+
+
 async def test_verdicts_on_everything_are_only_reckoned_where_somebody_listens() -> None:
     async with lone_host() as host:
         assert host.engine.tells_all is False
@@ -67,7 +82,7 @@ async def test_an_old_debt_raises_the_alarm_once(monkeypatch) -> None:
         watch = Watch(host.engine, Metrics("c", "b1"), debt_alarm_s=10.0)
         with capture_logs() as lines:
             for _ in range(4):
-                watch.look(inbox=0, commands=0, requests=0, hooks=0, unanswered=0)
+                watch.look(inbox=0, commands=0, requests=0, hooks=HookCounts(0, 0, 0, None), unanswered=0)
     told = [(line["event"], line["log_level"]) for line in lines if line["event"].startswith("debt")]
     assert told == [("debt.alarm", "error"), ("debt.alarm-over", "info")]
 
@@ -97,3 +112,11 @@ async def test_a_dump_that_cannot_be_copied_is_refused_before_anything_is_sent(m
         monkeypatch.undo()
         answer = await asyncio.to_thread(pages["/dump"])  # and its room is given back
         assert (answer.status, b"".join(answer.body)[:11]) == (200, b'{"replica":')
+
+
+def test_kafka_is_there_while_every_reader_says_so() -> None:
+    heard: list[bool] = []
+    availability = ReadersAvailability(heard.append)
+    for part, available in (("a", True), ("a", True), ("b", False), ("a", False), ("b", True), ("a", True)):
+        availability.changed(part, available=available)
+    assert heard == [True, False, True]

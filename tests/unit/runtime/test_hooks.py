@@ -9,14 +9,15 @@ import pytest
 
 from statechannel.core.effects import CallHook, Hook
 from statechannel.core.inputs import HookFinished
+from statechannel.runtime.hook_runner import HookRunner
 from statechannel.runtime.hooks import (
     BlockingBrokerHooks,
     BrokerHooks,
     HookReentryError,
-    HookRunner,
     ThreadedHooks,
     refuse_inside_hook,
 )
+from tests.support.waits import WAIT_S
 
 
 def call(hook_id: int, hook: Hook = Hook.ON_OWN, bundle: str = "a/b/0x00000000_0xffffffff", deadline_s: float = 0.2):
@@ -35,7 +36,7 @@ class Bench:
         )
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             while len(self.finished) < count:  # noqa: ASYNC110 - a plain list is told
                 await asyncio.sleep(0.005)
 
@@ -58,7 +59,7 @@ async def test_hooks_nobody_overrides_have_ended_already() -> None:
     bench = Bench(BrokerHooks())
     bench.runner.call(call(1))
     assert bench.finished == [HookFinished(1, None)]
-    assert bench.runner.running == 0
+    assert bench.runner.counts.running == 0
 
 
 async def test_hooks_of_one_bundle_run_one_after_the_other_those_of_others_do_not_wait() -> None:
@@ -73,7 +74,7 @@ async def test_hooks_of_one_bundle_run_one_after_the_other_those_of_others_do_no
     hooks.gate.set()
     await bench.until(3)
     assert hooks.log == ["own begins", "release", "own ends", "release"]
-    assert bench.runner.running == 0
+    assert bench.runner.counts.running == 0
 
 
 async def test_a_hook_that_hangs_is_reported_at_its_deadline_even_if_it_swallows_cancellation() -> None:
@@ -140,7 +141,7 @@ async def test_a_hook_that_waits_for_nothing_has_ended_when_the_call_returns() -
     bench = Bench(Scripted())
     assert await from_the_loop(bench, call(1, Hook.ON_RELEASE), call(2, Hook.ON_RELEASE)) == 2
     assert bench.finished == [HookFinished(1, None), HookFinished(2, None)]
-    assert bench.runner.running == 0
+    assert bench.runner.counts.running == 0
 
 
 async def test_a_hook_is_one_task_in_one_context_from_its_first_line_to_its_last() -> None:
@@ -152,7 +153,7 @@ async def test_a_hook_is_one_task_in_one_context_from_its_first_line_to_its_last
             task, token = asyncio.current_task(), mark.set(7)
             with pytest.raises(HookReentryError):
                 refuse_inside_hook("lookup")
-            async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
                 group.create_task(asyncio.sleep(0.01))
                 await asyncio.sleep(0)
             seen.append(asyncio.current_task() is task)
@@ -164,7 +165,7 @@ async def test_a_hook_is_one_task_in_one_context_from_its_first_line_to_its_last
 
     bench = Bench(Timed())
     assert await from_the_loop(bench, call(1, deadline_s=5)) == 0
-    assert bench.runner.running == 1
+    assert bench.runner.counts.running == 1
     await bench.until(1)
     assert bench.finished == [HookFinished(1, None)]
     assert seen == [True, "end"]

@@ -10,7 +10,8 @@ import pytest
 
 from statechannel.core.effects import CallHook, Hook
 from statechannel.core.inputs import HookFinished
-from statechannel.runtime.hooks import BrokerHooks, HookRunner
+from statechannel.runtime.hook_runner import HookRunner
+from statechannel.runtime.hooks import BrokerHooks
 
 Factory = Callable[..., "asyncio.Task[Any]"]
 

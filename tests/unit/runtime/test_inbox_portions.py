@@ -1,9 +1,12 @@
-"""An inbox counts the records of a portion, and hands at most one portion out at a time."""
+"""An inbox counts the records of a portion, hands at most one portion out at a time, and keeps its lanes apart."""
 
 from __future__ import annotations
 
+import threading
+
 from statechannel.core.inputs import RecordRead, RecordsRead, Tick, Topic
-from statechannel.runtime.inbox import Inbox
+from statechannel.runtime.inbox import Inbox, Lane
+from tests.support.waits import WAIT_S
 
 
 def _portion(size: int) -> RecordsRead:
@@ -25,3 +28,46 @@ def test_a_portion_beyond_the_limit_of_a_take_waits_for_the_next() -> None:
     inbox = Inbox(1_000, lambda: None)
     inbox.offer([Tick(), _portion(300), Tick()])
     assert [inbox.take(256) for _ in range(3)] == [[Tick()], [_portion(300)], [Tick()]]
+
+
+def _heartbeat(offset: int) -> RecordRead:
+    return RecordRead(Topic.REGISTRY, 0, offset, 0, b"b1", b"v")
+
+
+def test_the_lanes_take_turns_so_that_neither_waits_for_the_other() -> None:
+    inbox = Inbox(1_000, lambda: None)
+    for _ in range(3):
+        inbox.offer([_portion(300)])
+    inbox.offer([_heartbeat(1), _heartbeat(2)], Lane.MEMBERSHIP)
+    inbox.push(Tick(), Lane.MEMBERSHIP)
+    taken = [inbox.take(256) for _ in range(5)]
+    assert taken.count([_portion(300)]) == 3
+    assert [_heartbeat(1), _heartbeat(2), Tick()] in taken[:2]
+    assert taken[4] == []
+
+
+def test_a_full_lane_holds_up_its_own_reader_alone() -> None:
+    inbox = Inbox(10, lambda: None)
+    inbox.offer([_portion(300)])
+    blocked = threading.Thread(target=lambda: inbox.offer([_portion(5)]), daemon=True)
+    blocked.start()
+    inbox.offer([_heartbeat(1)], Lane.MEMBERSHIP)
+    assert len(inbox) == 301
+    assert sorted(map(len, (inbox.take(256), inbox.take(256)))) == [1, 1]
+    blocked.join(WAIT_S)
+    assert inbox.take(256) == [_portion(5)]
+
+
+def test_closing_lets_the_readers_of_both_lanes_go() -> None:
+    inbox = Inbox(1, lambda: None)
+    threads = []
+    for lane in Lane:
+        inbox.offer([_heartbeat(1)], lane)
+        threads.append(threading.Thread(target=inbox.offer, args=([_heartbeat(2)], lane), daemon=True))
+        threads[-1].start()
+    inbox.close()
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    assert len(inbox) == 0
+    assert inbox.size_bytes == 0

@@ -35,7 +35,7 @@ async def test_a_goodbye_that_is_written_while_the_clients_close_is_told_as_left
 
 
 async def test_bundles_that_it_held_are_told_beside_the_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EngineSurroundings, "held", lambda _: 3)
+    monkeypatch.setattr(EngineSurroundings, "left_behind", lambda _: "3 bundles")
     async with lone_host(LateLog()) as host:
         host.stop(AWAY)
         stopped = await host.wait_stopped()

@@ -34,6 +34,7 @@ class Around:
     alive: dict[str, str]
     incarnation: str = "i1"
     leading: bool = False
+    deputizing: bool = False
     acting: bool = True
     owners: dict[str, str] = field(default_factory=dict)
 
@@ -136,6 +137,20 @@ def test_two_that_think_they_lead_the_first_claim_in_the_log_wins() -> None:
     world.ask("op1", "create-namespace", namespace="a/b")
     world.turns(6)
     assert len(world.executions()) == 1
+
+
+def test_a_deputy_takes_up_what_a_leader_would_but_nothing_of_extensions() -> None:
+    world = World("b1", "b2")
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.ask("op2", "unload", name=BUNDLE)
+    world.ask("op3", "lookup", name="a/b/t")
+    world.ask("op4", "extension", extension="balancer", ask="plan", addressee="leader")
+    world.turns()
+    assert world.executions() == {}
+    world.around["b2"].deputizing = True
+    world.turns()
+    assert list(world.executions()) == ["b2"]
+    assert [type(command).__name__ for command in world.executions()["b2"]] == ["CreateNamespace", "Unload", "Lookup"]
 
 
 def test_only_the_broker_addressed_shuts_down() -> None:

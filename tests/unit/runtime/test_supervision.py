@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.runtime.supervision import RestartPolicy, Restarts, Watchdog, log_evidence
+from tests.support.waits import WAIT_S
 
 
 def test_back_off_doubles_is_bounded_and_gives_up() -> None:
@@ -31,10 +32,10 @@ def test_watchdog_sees_a_loop_that_stands_still_and_its_recovery() -> None:
         beats[0] += 1
         time.sleep(0.02)
     assert not told
-    assert stuck.wait(5)
+    assert stuck.wait(WAIT_S)
     assert "test_watchdog_sees" in told[0]
     beats[0] += 1
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + WAIT_S
     while watchdog.stuck and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert not watchdog.stuck

@@ -17,6 +17,7 @@ from statechannel.core.record import Kind, Record
 from statechannel.core.states import State
 from statechannel.runtime.flights import Landing
 from statechannel.runtime.traces import Traces, TracesError, exporting, root_span_id_of, trace_id_of
+from tests.support.waits import WAIT_S
 
 OPERATION = str(ULID())
 ASKED_MS = ULID.from_str(OPERATION).milliseconds
@@ -78,7 +79,7 @@ def test_a_command_and_a_hook_that_failed() -> None:
 
 def test_ids_are_the_same_everywhere_and_never_zero() -> None:
     program = f"from statechannel.runtime.traces import trace_id_of; print(trace_id_of({OPERATION!r}))"
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert int(out.stdout) == trace_id_of(OPERATION) > 0
     assert trace_id_of("a") != trace_id_of("b") != root_span_id_of("b")
 
@@ -106,7 +107,7 @@ def test_without_the_extra_it_says_what_to_install_and_nothing_else_needs_it() -
         "try:\n    import statechannel.runtime.traces\n"
         "except Exception as error:\n    print(type(error).__mro__[1].__name__, error.hint)\n"
     )
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
     command = f"{shlex.quote(sys.executable)} -m pip install 'statechannel[otel]'"
     assert out.stdout.strip() == (
         f"StateChannelError Install it: `{command}` (in a clone: `'.[otel]'`), or leave observe.traces off."

@@ -147,7 +147,7 @@ BREAKING: dict[tuple[str, str], list[str]] = {
     ("kafka.delivery_timeout_ms", "limits.unknown_limit_s"): ["limits.unknown_limit_s=29"],
     ("kafka.session_timeout_ms", "repair.in_flight_limit_s"): ["kafka.session_timeout_ms=30001"],
     ("channel.min_compaction_lag_ms", "channel.max_compaction_lag_ms"): ["channel.max_compaction_lag_ms=3599999"],
-    ("channel.min_compaction_lag_ms", "channel.delete_retention_ms"): ["channel.delete_retention_ms=3599999"],
+    ("channel.max_compaction_lag_ms", "channel.delete_retention_ms"): ["channel.delete_retention_ms=172799999"],
     ("channel.segment_ms", "channel.max_compaction_lag_ms"): ["channel.segment_ms=86400001"],
     ("leader.debt_age_s", "channel.min_compaction_lag_ms"): [
         "leader.debt_age_s=31",

@@ -16,6 +16,7 @@ from shedders.live.extension import BalancerExtension
 from shedders.live.policy_standing import Standing
 from shedders.live.settings import BalancerSettings
 from tests.support.live_balancer import World, key
+from tests.support.waits import WAIT_S
 
 PINNED = Standing(policies=Policies(pins={key(0): "b9"}))
 WHY = f"pin {key(0)} -> b9: `{key(0)}` is pinned to `b9`, which is not registered"
@@ -58,7 +59,7 @@ async def test_a_change_of_policies_is_looked_at_at_once(world: World) -> None:
         await asyncio.sleep(0.05)
         world.standing = PINNED
         found.wake()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             while not found.found:  # noqa: ASYNC110 - the look is made in another thread
                 await asyncio.sleep(0.005)
     finally:

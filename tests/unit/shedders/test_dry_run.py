@@ -241,8 +241,9 @@ def test_shedders_see_what_is_on_its_way_and_leave_it_alone() -> None:
     bundle = base.bundles_of[base.broker_names[0]][0]
     booked = BookedMoves(expire_s=60, keep_s=600)
     booked.book(base, [move(bundle, base.broker_names[-1])], 0.0)
-    with pytest.raises(StrategyFailedError, match="which is on its way already"):
-        decide(base, fixed(move(bundle, base.broker_names[1])), {}, pipeline(), booked=booked.moves)
+    found = decide(base, fixed(move(bundle, base.broker_names[1])), {}, pipeline(), booked=booked.moves)
+    assert found.moves == []
+    assert str(found.checked[0].refused).startswith("in-flight: ")
     found = decide(base, fixed(), {}, pipeline(), booked=booked.moves)
     assert found.after(60.0).bundles[bundle.name].owner == base.broker_names[-1]
 
@@ -267,19 +268,40 @@ def test_a_strategy_that_sheds_and_places_has_one_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "why"),
+    ("wrong", "made", "refused"),
     [
-        (lambda one: [replace(one, source="b9:8080")], "which does not own it"),
-        (lambda one: [replace(one, bundle="t/n/0x00000000_0x00000001")], "which does not own it"),
-        (lambda one: [replace(one, destination=one.source)], "to where it is"),
-        (lambda one: [one, one], "twice"),
+        (lambda one: [replace(one, source="b9:8080")], 0, ["not-owned: "]),
+        (lambda one: [replace(one, bundle="t/n/0x00000000_0x00000001")], 0, ["not-owned: "]),
+        (lambda one: [replace(one, destination=one.source)], 0, ["same-broker: "]),
+        (lambda one: [one, one], 1, ["twice: "]),
     ],
 )
-def test_nonsense_is_refused(wrong: Any, why: str) -> None:
+def test_nonsense_costs_the_move_and_neither_the_others_nor_the_memory(
+    wrong: Any, made: int, refused: list[str]
+) -> None:
     base = cluster()
-    one = move(base.bundles_of[base.broker_names[0]][0], base.broker_names[1])
-    with pytest.raises(StrategyFailedError, match=why):
-        decide(base, fixed(*wrong(one)), {}, pipeline())
+    first, second = base.bundles_of[base.broker_names[0]][:2]
+    other = move(second, base.broker_names[1])
+    moves = [*wrong(move(first, base.broker_names[1])), other]
+    found = decide(base, fixed(*moves, memory={"hits": 3}), {}, pipeline())
+    assert [one.bundle for one in found.moves] == [*[first.name] * made, second.name]
+    assert [one.planned for one in found.checked] == [one.destination for one in moves]
+    said = [one.refused for one in found.checked if one.refused is not None]
+    assert [str(one)[: len(start)] for one, start in zip(said, refused, strict=True)] == refused
+    assert found.memory == {"hits": 3, "before": {}}
+
+
+@pytest.mark.parametrize("upstream", [False, True])
+def test_half_of_an_exchange_goes_by_itself_with_upstream_filters_only(upstream: bool) -> None:
+    base = cluster()
+    here, there = base.broker_names[:2]
+    going, back = base.bundles_of[here][0], base.bundles_of[there][0]
+    base = replace(base, bundles={**base.bundles, back.name: replace(back, in_flight=True)})
+    moves = [move(going, there), replace(move(back, here), swap=True)]
+    found = decide(base, fixed(*moves), {}, pipeline(upstream=upstream), guarded=False)
+    assert [one.bundle for one in found.moves] == ([going.name] if upstream else [])
+    words = {one.move.bundle: str(one.refused).partition(":")[0] for one in found.checked if one.refused}
+    assert words == ({back.name: "in-flight"} if upstream else {back.name: "in-flight", going.name: "swap"})
 
 
 def test_a_cluster_that_is_to_be_left_alone_is() -> None:

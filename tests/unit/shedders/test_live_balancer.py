@@ -24,6 +24,7 @@ from statechannel.core.states import State
 from statechannel.runtime.changes import Change, Derived
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from tests.support.live_balancer import World, four_bundles, is_due, key, load, move, plan_once, settle
+from tests.support.waits import WAIT_S
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ async def test_something_new_asks_for_a_decision_but_not_at_once_after_the_last(
 async def test_it_runs_for_ever_and_takes_its_scores_back_when_it_ends(world: World) -> None:
     world.change(settle_s=0)
     running = asyncio.create_task(world.balancer.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not world.decisions:  # noqa: ASYNC110 - decisions are no event
             await asyncio.sleep(0.01)
     running.cancel()
@@ -178,12 +179,32 @@ async def test_a_strategy_that_raises_is_a_record_and_nothing_else(world: World)
     assert len(world.channel.asked) == 1
 
 
-async def test_a_strategy_that_plans_nonsense_moves_nothing(world: World) -> None:
-    world.plan = lambda cluster, memory: [move(key(3), "b1", "b2")]
+async def test_a_move_that_makes_no_sense_is_refused_and_the_others_are_made(world: World) -> None:
+    seen: list[Any] = []
+
+    def plan(cluster: Any, memory: Any) -> list[Move]:
+        seen.append(memory)
+        return [] if memory.get("decisions") else [move(key(3), "b1", "b2"), move(key(0), "b1", "b2")]
+
+    world.plan = plan
     await world.cycle()
-    assert [one.skipped for one in world.decisions] == ["strategy-failed"]
-    assert "does not own it" in world.decisions[0].why
-    assert world.channel.asked == []
+    (record,) = world.decisions
+    assert record.skipped is None
+    refused = {one.bundle: one.refused for one in record.moves}
+    assert str(refused[key(3)]).startswith("not-owned: ")
+    assert refused[key(0)] is None
+    assert [one.name for one in world.channel.asked] == [key(0)]
+    await world.cycle()
+    assert seen[1] == record.memory != {}
+
+
+async def test_of_a_move_that_is_planned_twice_only_the_made_entry_has_an_operation(world: World) -> None:
+    plan_once(world, move(key(0), "b1", "b2"), move(key(0), "b1", "b3"))
+    await world.cycle()
+    (record,) = world.decisions
+    assert [one.destination for one in record.moves] == ["b2", None]
+    assert [one.operation is not None for one in record.moves] == [True, False]
+    assert [one.name for one in world.channel.asked] == [key(0)]
 
 
 async def test_a_bug_beside_the_strategy_is_written_down_too_before_the_duty_fails(world: World) -> None:

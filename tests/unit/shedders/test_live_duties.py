@@ -13,6 +13,7 @@ from shedders.live.movers import Ended, Movers, word_of
 from statechannel.core import commands
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from tests.support.live_balancer import Channel, Clock, key, move, settle
+from tests.support.waits import WAIT_S
 
 STOPPED = ChannelStoppedError(Stopped("closed", "the test is over"))
 
@@ -53,7 +54,7 @@ def made(clock: Clock, *, over: bool = False) -> Duties:
 
 
 async def until_hanging(runs: list[int], count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while len(runs) < count:  # noqa: ASYNC110 - runs are counted, not told
             await asyncio.sleep(0)
     await settle()
@@ -143,7 +144,7 @@ async def test_one_that_fails_does_not_hold_up_another(clock: Clock) -> None:
     found = made(clock)
     found.begin("a", failing)
     found.begin("b", fine)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await seen.wait()
     await settle()
     assert list(found.failing()) == ["a"]

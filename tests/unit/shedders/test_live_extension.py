@@ -222,7 +222,7 @@ def change(number: int, from_: str | None, to: str | None, state: State = State.
     return Change(0, number, 1, key(number), state, 3, from_, to, "b1", "i1")
 
 
-async def test_a_watch_that_breaks_is_taken_up_again_at_once() -> None:
+async def test_a_watch_that_breaks_is_taken_up_again_as_soon_as_it_may() -> None:
     found = made()
     watches: list[Any] = []
 
@@ -239,14 +239,19 @@ async def test_a_watch_that_breaks_is_taken_up_again_at_once() -> None:
         def close(self) -> None:
             self.closed = True
 
-    scripts = [
+    scripts: list[Any] = [
         Watch(change(0, "b1", "b2"), ChangesError("read anew")),
+        ChangesError("a partition is being joined"),
+        ChangesError("a partition is being joined"),
         Watch(change(1, "b2", "b3"), ChannelStoppedError(Stopped("closed", "bye"))),
     ]
 
     def watch(limit: int) -> Watch:
-        watches.append(scripts[len(watches)])
-        return watches[-1]
+        script = scripts.pop(0)
+        if isinstance(script, ChangesError):
+            raise script
+        watches.append(script)
+        return script
 
     found._channel = SimpleNamespace(watch=watch)  # type: ignore[assignment]
     with pytest.raises(ChannelStoppedError):

@@ -21,6 +21,7 @@ from statechannel.core.commands import Done, Rejected
 from statechannel.runtime.exits import ChannelStoppedError, Stopped
 from statechannel.runtime.handlers import ExtensionAsk
 from tests.support.live_balancer import Channel, World, key, local
+from tests.support.waits import WAIT_S
 
 
 class Source:
@@ -139,7 +140,7 @@ async def test_the_interval_and_the_switch_are_followed_while_it_runs() -> None:
     await asyncio.sleep(0.4)
     assert owner.asked == []
     owner.world.change(splitting=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while not owner.asked:
             owner.world.clock.s += 1
             await asyncio.sleep(0.05)

@@ -87,9 +87,9 @@ def test_the_patterns_of_a_list_are_bounded_together() -> None:
 )
 def test_no_pattern_holds_the_loop(patterns: list[str], text: str) -> None:
     policies = (IsolationPolicy("evil", tuple(patterns), ("b1",)),)
-    began = time.perf_counter()
+    began = time.thread_time()
     zone = Isolation(policies, {}).zone(text)
-    assert time.perf_counter() - began < 1, "exponential in the text, or nearly so"
+    assert time.thread_time() - began < 1, "exponential in the text, or nearly so"
     assert zone is not None
     assert zone.policy is None
 
@@ -101,8 +101,8 @@ def test_a_thousand_policies_are_read_once_for_all_clusters() -> None:
     )
     first = Isolation(policies, {})
     first.zone("t/zzz")
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(20):
         assert Isolation(policies, {}).zone("t/zzz") is not None
-    assert (time.perf_counter() - began) / 20 < 0.02
+    assert (time.thread_time() - began) / 20 < 0.02
     assert compiled(policies[0].namespaces) is compiled(list(policies[0].namespaces))

@@ -311,9 +311,9 @@ def test_one_record_among_ten_thousand_costs_little() -> None:
     took_s = []
     for number in range(5):
         log.set(K.CORDON, f"b{number}")
-        began = time.perf_counter()
+        began = time.thread_time()
         assert len(log.at().policies.cordons) == number + 1
-        took_s.append(time.perf_counter() - began)
+        took_s.append(time.thread_time() - began)
     assert min(took_s) < 0.1
 
 

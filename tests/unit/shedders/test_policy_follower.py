@@ -15,6 +15,7 @@ from shedders.live.policy_standing import Standing
 from shedders.live.policy_topic import TopicSeen
 from statechannel.kafka.light_topic import LightBatch, LightRecord
 from statechannel.runtime.supervision import RestartPolicy
+from tests.support.waits import WAIT_S
 
 
 def cordon(broker: str, offset: int, until_ms: int | None = None) -> LightRecord:
@@ -93,7 +94,7 @@ async def world() -> World:
 
 
 async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not true():  # noqa: ASYNC110 - what is waited for is anything
             await asyncio.sleep(0.005)
 

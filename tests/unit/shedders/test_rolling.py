@@ -169,6 +169,28 @@ def test_a_program_that_is_not_there_for_one_broker_is_told_before_the_first_dra
     assert world.done == []
 
 
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [(["ssh", "{broker}", "restart"], True), (["ssh", "{broker}.example"], True), (["ssh", "root@{broker}"], False)],
+)
+def test_an_id_that_its_program_would_take_for_an_option_is_no_word_of_the_command(
+    command: list[str], refused: bool
+) -> None:
+    rolling.require_argument(command, "b-1")
+    if not refused:
+        rolling.require_argument(command, "-lroot")
+        return
+    with pytest.raises(CommandError, match="nothing was drained"):
+        rolling.require_argument(command, "-lroot")
+
+
+def test_such_an_id_stops_the_restart_before_the_first_drain(world: World) -> None:
+    world.processes["-lroot"] = "-lroot-1"
+    with pytest.raises(CommandError, match="begins with -"):
+        world.run()
+    assert world.done == []
+
+
 def test_who_came_back_meanwhile_is_only_uncordoned(world: World) -> None:
     world.stays = {"b2"}
     with pytest.raises(CommandError):

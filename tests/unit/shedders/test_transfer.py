@@ -182,6 +182,12 @@ def test_a_cordoned_broker_above_the_others_may_give():
     assert {(move.source, move.destination) for move in decide(found).moves} == {("b3", "b1")}
 
 
+def test_nothing_comes_back_to_a_cordoned_broker():
+    swapping = cluster({"low": (0.3, [2, 2]), "top": (0.9, [6, 6])})
+    assert {move.destination for move in decide(swapping).moves} == {"low", "top"}
+    assert not decide(replace(swapping, policies=Policies(cordons={"top": "disk"}))).moves
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [

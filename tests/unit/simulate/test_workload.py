@@ -364,8 +364,8 @@ def test_a_step_of_a_hundred_thousand_topics_is_quick():
     assert len(trace.units.position) == 100_000
     took = []
     for step in range(0, trace.steps, 144):
-        began = time.perf_counter()
+        began = time.thread_time()
         trace.demand(step)
-        took.append(time.perf_counter() - began)
+        took.append(time.thread_time() - began)
     # 2.5 ms where it was written; the wish is 10, the rest is for a busy machine.
     assert sorted(took)[len(took) // 2] < 0.05

@@ -8,9 +8,10 @@ import pytest
 
 from spark.fold import GroupFold, Plan
 from statechannel.core import auditor
+from statechannel.core.codec import newer_format
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead
-from statechannel.core.survey import Facts, Stop, newer_format
+from statechannel.core.survey import Facts, Stop
 from statechannel.core.view import Judgement
 from tests.support.cold_start_logs import cold_start_log
 from tests.support.pure_table import LAG_MS, PureTable

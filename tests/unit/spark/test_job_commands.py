@@ -12,6 +12,7 @@ from spark.cli import main
 from spark.errors import JobExitCode
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import guarded
+from tests.support.waits import WAIT_S
 from tests.unit.spark import tiny_job
 
 TINY = ("--checkpoint", "there", "--table", "my-table", "-b", "host:1")
@@ -122,7 +123,7 @@ def test_help_and_list_load_no_spark():
         "[command.main(words, 'spark', standalone_mode=False) for words in (['run', '--help'], ['list'])]\n"
         f"sys.exit(sum(name in sys.modules for name in {heavy}))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     assert "cannot be loaded" not in done.stdout
 

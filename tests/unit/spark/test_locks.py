@@ -9,6 +9,7 @@ import pytest
 
 from spark.errors import JobExitCode
 from spark.locks import JobInUseError, lock_file, only_job
+from tests.support.waits import WAIT_S
 
 HOLDER = """
 import sys, time
@@ -39,7 +40,7 @@ def test_the_second_job_is_told_who_is_first_and_gets_in_when_that_one_is_killed
         pytest.fail("two jobs on one folder")
     assert error.value.exit_code == JobExitCode.JOB_IN_USE
     os.kill(holder.pid, signal.SIGKILL)
-    holder.wait(30)
+    holder.wait(WAIT_S)
     with only_job("mine", [tmp_path / name]):
         assert f"process {os.getpid()} " in lock_file(tmp_path / name).read_text()
 

@@ -196,7 +196,12 @@ class TestFactsOfJoin:
                 Whole(seen(0, 20, Mark(12, 11), Vouching(15, 14)), newest_old=20), Facts(14), id="mark-without-gaps"
             ),
             pytest.param(
-                Whole(seen(0, 20, Vouching(15, 14), Mark(16, 13))), Facts(14, tentative=True), id="mark-not-vouched"
+                Whole(seen(0, 20, Vouching(15, 14), Mark(16, 15))), Facts(14, tentative=True), id="mark-not-vouched"
+            ),
+            pytest.param(Whole(seen(0, 20, Vouching(15, 14), Mark(16, 13))), Facts(), id="a-void-mark-changes-nothing"),
+            pytest.param(Whole(seen(0, 20, Mark(16, 16))), Facts(), id="nobody-has-read-its-own-mark-before-it"),
+            pytest.param(
+                Whole(seen(5, 20, Vouching(15, 14), Mark(16, 13), gap_end=5)), Facts(14), id="nor-does-it-with-gaps"
             ),
         ],
     )

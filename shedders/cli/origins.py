@@ -1,0 +1,94 @@
+"""What the balancer decided, for `statechannel audit origins`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shedders.cli.decision_log import reader_if_any
+from shedders.live.decision_book import DecisionBook
+from shedders.live.decision_record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
+from statechannel.audit.origins import Asker, Origin
+from statechannel.cli.connection import Connection
+from statechannel.core.states import State
+
+_DECISIONS_MAX: Final = 100_000
+_PLACEMENTS_MAX: Final = 64
+"""Of one bundle, that are held."""
+_PLACED_BEFORE_MS: Final = 5_000
+_PLACED_WITHIN_MS: Final = 5_000
+"""A placement is written down within so much of the record that it leads to."""
+
+
+def decisions(connection: Connection) -> Decisions:
+    """The decisions that are left.
+
+    Raises:
+        StateChannelError: They cannot be read.
+    """
+    found = Decisions()
+    with reader_if_any(connection) as reader:
+        for read in () if reader is None else reader.read():
+            found.take(read.offset, read.timestamp_ms, read.record)
+    return found
+
+
+class Decisions:
+    """What was decided, by operation.
+
+    Args:
+        decisions_max: Those that are held; older ones are not known any more.
+
+    Attributes:
+        since_ms: See `statechannel.audit.origins.Source`.
+    """
+
+    name = "decisions"
+
+    def __init__(self, decisions_max: int = _DECISIONS_MAX) -> None:
+        self._book = DecisionBook(decisions_max)
+        self._placements: dict[str, deque[DecisionRecord]] = {}
+        self._max = decisions_max
+        self.since_ms = 0
+        self._read = 0
+
+    def take(self, offset: int, timestamp_ms: int, record: Any) -> None:
+        """Take in one record of the topic, or why it cannot be read."""
+        if not self._read and offset > 0:
+            self.since_ms = timestamp_ms
+        self._read += 1
+        full = len(self._book) >= self._max
+        self._book.add(record)
+        if full:
+            self.since_ms = self._book.decisions[0].at_ms
+        if isinstance(record, DecisionRecord) and record.subject == Subject.PLACE.value:
+            for entry in record.placed:
+                self._placements.setdefault(entry.bundle, deque(maxlen=_PLACEMENTS_MAX)).append(record)
+
+    def asker(self, begun: Mapping[str, Any]) -> Asker | None:
+        """The decision that names the operation; of an assignment, which none names, the one that placed the bundle then."""
+        made = self._book.by_operation(begun["operation"])
+        if made is not None:
+            return _asker(made.decision, made.entry)
+        for decision in self._placements.get(begun["name"], ()):
+            early, late = decision.at_ms - _PLACED_BEFORE_MS, decision.at_ms + _PLACED_WITHIN_MS
+            if decision.leader != begun["by"] or not early <= begun["began_ms"] <= late:
+                continue
+            for entry in decision.placed:
+                if (entry.bundle, entry.broker) == (begun["name"], begun["to"]):
+                    return _asker(decision, entry)
+        return None
+
+
+def _asker(decision: DecisionRecord, entry: Deed) -> Asker:
+    destination = None
+    if isinstance(entry, MoveEntry):
+        begins, destination = State.RELEASING, entry.destination
+    elif isinstance(entry, PlacedEntry):
+        begins, destination = State.ASSIGNING, entry.broker
+    else:
+        begins = State.SPLITTING
+    what = f"{decision.subject} ({decision.strategy})"
+    states = frozenset({begins})
+    return Asker(Origin.DECISION, decision.id, decision.leader, decision.at_ms, what, entry.bundle, states, destination)

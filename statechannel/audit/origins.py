@@ -1,0 +1,315 @@
+"""Operations as the log begins them, and what asked for each. Pure.
+
+The log says what was done, not who wanted it: that stand requests of commands, decisions of the balancer and, of a broker that
+leaves, its heartbeats. Each of these topics is a `Source` here. What is in none of them, and is no rule of the brokers' own
+(`repair`, `lookup`), has no origin: its embedder began it, or somebody who may write to the topic and should not have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from statechannel.audit.history import meant
+from statechannel.audit.id_series import FOREIGN, IdSeries
+from statechannel.audit.import_run import IMPORT_KEY, decode_mark
+from statechannel.core.bounded import remember
+from statechannel.core.bundle import FULL_UPPER, parse_key
+from statechannel.core.inputs import RecordRead
+from statechannel.core.record import Record
+from statechannel.core.states import IN_FLIGHT, State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement, View
+
+BEGUN_MAX = 100_000
+"""Operations that are held; older ones are only counted."""
+
+
+class Origin(StrEnum):
+    """What asked for an operation."""
+
+    DECISION = "decision"
+    REQUEST = "request"
+    SHUTDOWN = "shutdown"
+    IMPORT = "import"
+    REPAIR = "repair"
+    LOOKUP = "lookup"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+MEANING: Mapping[Origin, str] = {
+    Origin.DECISION: "a decision of the balancer names it",
+    Origin.REQUEST: "a request has its id",
+    Origin.SHUTDOWN: "its broker was leaving, by its heartbeats, and handed over",
+    Origin.IMPORT: "an import's mark names it",
+    Origin.REPAIR: "a rule of the leader's: forced, as its record says",
+    Origin.LOOKUP: "a rule of the leader's: somebody looked up a bundle that nobody served",
+    Origin.NONE: "nothing asked for it: the embedder of its writer began it, or somebody else wrote to the topic",
+    Origin.UNKNOWN: "nothing that is left asked for it, but not all is left, or was looked at",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What asked for an operation, as one of the topics has it.
+
+    Attributes:
+        id: Of the request or decision.
+        by: Who asked or decided.
+        what: Command, or subject of a decision.
+        name: Bundle, topic or namespace that it is about; None: it does not say.
+        states: States that an operation of it can begin with; empty: any.
+        destination: Broker that it names; None: it leaves that open.
+    """
+
+    origin: Origin
+    id: str
+    by: str
+    at_ms: int
+    what: str
+    name: str | None = None
+    states: frozenset[State] = frozenset()
+    destination: str | None = None
+
+
+class Source(Protocol):
+    """One topic that says what was asked for.
+
+    Attributes:
+        name: For people.
+        since_ms: What is older it does not know any more; 0: it has all there ever was.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def since_ms(self) -> int: ...  # noqa: D102
+
+    def asker(self, begun: Mapping[str, Any]) -> Asker | None:
+        """What it has for an operation, by its id or otherwise; whether that fits is looked at elsewhere.
+
+        Args:
+            begun: A row of `Origins`.
+        """
+        ...
+
+
+class _Place(NamedTuple):
+    """What a state under way belongs to.
+
+    Attributes:
+        row: Its row; empty: it began before anything was judged.
+        operation: None where its record bears none.
+    """
+
+    row: str
+    operation: str | None = None
+
+    @property
+    def alone(self) -> str:
+        """The row of a move without an operation, which its reactions go on with."""
+        return self.row if self.operation is None else ""
+
+
+class Origins:
+    """Collects how each operation began: the first accepted record of it, or of a move that bears no operation.
+
+    Attributes:
+        rows: By operation, or by place where there is none, as the JSON output has them; what asked is not in them yet.
+        left_out: Operations that there was no room for.
+        imports: Operations that marks of imports name.
+    """
+
+    def __init__(self, begun_max: int = BEGUN_MAX) -> None:
+        self._max = begun_max
+        self._open: dict[str, _Place] = {}  # by key that is under way
+        self._ids = IdSeries()
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.left_out = 0
+        self.imports: set[str] = set()
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        """What a joining reader takes has no verdict: nothing is known to have begun with it."""
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        """A joining reader has come to its view: what is under way in it began before."""
+        if sure:
+            self._open.update(
+                (key.name, _Place("", key.operation)) for key in view.existing() if key.state in IN_FLIGHT
+            )
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        decoded, key = judgement.record, judgement.key
+        foreign = self._ids.is_foreign(record, decoded)
+        if record.key == IMPORT_KEY:
+            mark = decode_mark(record.value)
+            if mark is not None:
+                self.imports.add(mark.operation)
+        if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
+            return
+        under_way = self._open.pop(key.name, None) if key.was in IN_FLIGHT else None
+        place = key.operation or (under_way or _Place("")).alone
+        row = self.rows.get(place)
+        if row is None:
+            place = place or f"{record.partition}@{record.offset}"
+            # Under way, and with a row of its own: another operation's, whose id this record does not bear.
+            cut_in = under_way is not None and under_way.row != "" and key.operation is None
+            row = _row(record, decoded, key.operation, whole=key.was not in IN_FLIGHT or cut_in)
+            row["follows"] = under_way.operation if under_way is not None and key.operation is None else None
+            self._begin(place, row)
+        else:
+            row["records"] += 1
+        row["foreign"] += foreign
+        if key.state in IN_FLIGHT:
+            self._open[key.name] = _Place(place, key.operation)
+
+    def _begin(self, place: str, row: dict[str, Any]) -> None:
+        self.left_out += len(self.rows) >= self._max
+        remember(self.rows, place, row, self._max)
+
+
+def _row(record: RecordRead, decoded: Record, operation: str | None, *, whole: bool) -> dict[str, Any]:
+    return {
+        "operation": operation,
+        "name": (record.key or b"").decode(),
+        "partition": record.partition,
+        "offset": record.offset,
+        "began_ms": record.timestamp_ms,
+        "whole": whole,
+        "by": decoded.broker,
+        "incarnation": decoded.incarnation,
+        "state": decoded.state.value,
+        "from": decoded.from_,
+        "to": decoded.to,
+        "forced": decoded.forced,
+        "flow": decoded.text("flow"),
+        "reason": decoded.text("reason"),
+        "records": 1,
+        "foreign": 0,
+    }
+
+
+def as_rows(found: Origins) -> dict[str, Any]:
+    """What one part of a log has, to be put together with others."""
+    return {"rows": list(found.rows.values()), "left_out": found.left_out, "imports": sorted(found.imports)}
+
+
+def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several parts as one: an operation may have records in several partitions, and begins with the earliest."""
+    rows: dict[str, dict[str, Any]] = {}
+    left_out, imports = 0, set()
+    for part in parts:
+        left_out += part["left_out"]
+        imports.update(part["imports"])
+        for row in part["rows"]:
+            name = row["operation"] or f"{row['partition']}@{row['offset']}"
+            held = rows.get(name)
+            if held is not None:
+                sums = {sum_of: held[sum_of] + row[sum_of] for sum_of in ("records", "foreign")}
+                row = {**_earlier(held, row), **sums}  # noqa: PLW2901 - the two as one
+            rows[name] = row
+    newest = sorted(rows.values(), key=_order)
+    return {
+        "rows": newest[-BEGUN_MAX:],
+        "left_out": left_out + max(0, len(newest) - BEGUN_MAX),
+        "imports": sorted(imports),
+    }
+
+
+def _earlier(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return one if _order(one) < _order(other) else other
+
+
+def _order(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["began_ms"], row["partition"], row["offset"]
+
+
+def origins_document(found: Mapping[str, Any], sources: Sequence[Source]) -> dict[str, Any]:
+    """As the JSON output has it: each operation with what asked for it, in the order in which they began.
+
+    Args:
+        found: Of `put_together`.
+        sources: The first that has something fitting counts. None at all: nothing was looked at, and nothing is said to have
+            no origin.
+    """
+    imports = frozenset(found["imports"])
+    rows = [_with_origin(row, imports, sources) for row in found["rows"]]
+    counts = Counter(row["origin"] for row in rows)
+    return {
+        "counts": {origin.value: counts[origin.value] for origin in Origin if counts[origin.value]},
+        "left_out": found["left_out"],
+        "sources": [{"name": one.name, "since_ms": one.since_ms} for one in sources],
+        "operations": rows,
+    }
+
+
+def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[Source]) -> dict[str, Any]:
+    asked: Asker | None = None
+    doubts = [] if row["follows"] is None else [f"it goes on with {row['follows']}, and bears no operation"]
+    if row["foreign"]:
+        doubts.append(f"{row['foreign']} of its records: {FOREIGN}")
+    for source in sources:
+        asker = source.asker(row)
+        doubt = None if asker is None else _doubt(row, asker)
+        if doubt is not None:
+            doubts.append(doubt)
+        elif asked is None:
+            asked = asker
+    origin = asked.origin if asked is not None else _by_itself(row, imports, sources, doubtful=bool(doubts))
+    return {
+        "origin": origin.value,
+        "asked": None
+        if asked is None
+        else {"id": asked.id, "by": asked.by, "at_ms": asked.at_ms, "what": asked.what, "name": asked.name},
+        "doubts": doubts,
+        **row,
+    }
+
+
+def _by_itself(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[Source], *, doubtful: bool) -> Origin:
+    if row["operation"] in imports:
+        return Origin.IMPORT
+    if doubtful:
+        return Origin.NONE
+    if row["forced"]:
+        return Origin.REPAIR
+    if row["state"] == State.ASSIGNING.value and row["from"] is None:
+        return Origin.LOOKUP
+    known_since_ms = max((one.since_ms for one in sources), default=row["began_ms"] + 1)
+    return Origin.NONE if row["whole"] and row["began_ms"] >= known_since_ms else Origin.UNKNOWN
+
+
+def _doubt(row: Mapping[str, Any], asker: Asker) -> str | None:
+    """Why an operation is not what its id says it is; for people."""
+    told = f"{asker.origin.value} {asker.id} asked for {asker.what}"
+    if row["whole"] and asker.states and State(row["state"]) not in asker.states:
+        return f"{told}, and it begins with {row['state']}"
+    if asker.name is not None and not concerns(asker.name, row["name"]):
+        return f"{told} of {asker.name}"
+    if asker.destination is not None and row["to"] not in (None, asker.destination):
+        return f"{told} to {asker.destination}"
+    return None
+
+
+def concerns(asked: str, name: str) -> bool:
+    """Whether what was asked of a bundle, topic or namespace may change this key."""
+    try:
+        wanted, _ = meant(asked)
+    except ValueError:
+        return False
+    parts = parse_key(name.encode())
+    if parts is None or parts.namespace != wanted.namespace:
+        return False
+    if wanted.is_namespace or parts.is_namespace:
+        return wanted.is_namespace
+    return parts.lower <= wanted.lower and wanted.upper <= parts.upper + (parts.upper == FULL_UPPER)
+
+
+def without_origin(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Operations that nothing asked for, or that are not what was asked for."""
+    return (row for row in document["operations"] if row["origin"] == Origin.NONE.value or row["doubts"])

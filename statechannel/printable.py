@@ -1,0 +1,38 @@
+"""Text that others wrote, made harmless for terminals: the one table of what must not reach them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+REPLACEMENT: Final = "\ufffd"
+
+# What brokers wrote into the log must not steer the terminal of whoever looks: control characters, and those that turn the
+# direction of text around. Nor must a byte of a path or a variable that is no text end it: such bytes are lone surrogates.
+_CONTROLS: Final = (
+    *range(0x20),
+    *range(0x7F, 0xA0),
+    0x061C,
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+    *range(0xD800, 0xE000),
+)
+_ONE_LINE: Final = dict.fromkeys(_CONTROLS, REPLACEMENT)
+_LINES: Final = {code: mark for code, mark in _ONE_LINE.items() if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """The text with all of them replaced, line breaks included."""
+    return text.translate(_ONE_LINE)
+
+
+def printable_lines(value: Any) -> Any:
+    """The same for each text within a value of a log line, but that its line breaks and tabs stay."""
+    if isinstance(value, str):
+        return value if value.isprintable() and value.isascii() else value.translate(_LINES)
+    if isinstance(value, dict):
+        return {printable_lines(name): printable_lines(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable_lines(item) for item in value]
+    return value

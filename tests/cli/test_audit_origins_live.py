@@ -1,0 +1,70 @@
+"""`audit origins` of a live channel: an operator's request, a decision, a repair, and a console producer that nobody asked."""
+
+import json
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+
+import pytest
+from click.testing import Result
+
+from shedders.live.decision_build import Executed
+from shedders.live.decision_topic import DecisionTopics, DecisionWriter, open_decision_topic
+from statechannel.cli import origin_sources
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.tail import append_and_wait
+from statechannel.runtime import request_record
+from statechannel.runtime.request_record import Request
+from tests.support.decision_records import LOWER, NAMESPACE, UPPER, ChannelLog, move, record
+from tests.support.kafka_lanes import Kafka
+
+pytestmark = pytest.mark.kafka
+LOWER_KEY = f"{NAMESPACE}/{LOWER}"
+
+
+def test_the_topics_say_who_asked(
+    kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("decisions", "shedders.cli.origins:decisions", origin_sources.GROUP)
+    monkeypatch.setattr(origin_sources, "entry_points", lambda group: [point])
+    client = ClientSettings(kafka.bootstrap_servers)
+    place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
+    assert run("init", *place).exit_code == 0
+
+    topics = DecisionTopics(topic_prefix)
+    open_decision_topic(client, topics, create=True, replication_factor=1)
+    writer = DecisionWriter(client, topics)
+    assert writer.write(record(1, moves=[move(LOWER_KEY)], executed={LOWER_KEY: Executed("op-move")}))
+    assert writer.close(20)
+    for operation, command, args in (
+        ("create-1", "create-namespace", {"namespace": NAMESPACE}),
+        ("op-unload", "unload", {"name": f"{NAMESPACE}/{UPPER}"}),
+    ):
+        value = request_record.encode(Request(operation, command, 0, args, "ann@desk"), timeout_s=60)
+        append_and_wait(client, f"{topic_prefix}-requests", 0, key=operation.encode(), value=value)
+
+    log = ChannelLog()
+    log.created(LOWER, UPPER)
+    for bundle in (LOWER_KEY, f"{NAMESPACE}/{UPPER}"):
+        log.assigned(bundle)
+    log.moved(LOWER_KEY, "b1", "b2", operation="op-move")
+    log.unloaded(f"{NAMESPACE}/{UPPER}", "b1", operation="op-unload")
+    log.write(LOWER_KEY, "Assigning", to="b1", forced=True, flow="repair", operation="op-repair")
+    log.write(LOWER_KEY, "Assigned", to="b1", flow="repair", operation="op-repair")
+    log.write(LOWER_KEY, "Releasing", **{"from": "b1"}, to="b2", reason="so there")
+    for one in log.records:
+        append_and_wait(client, topic_prefix, 0, key=one.key, value=one.value)
+
+    result = run("audit", "origins", *place, "--output", "json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["counts"] == {"decision": 1, "request": 2, "repair": 1, "lookup": 2, "none": 1}
+    assert [(one["name"], one["since_ms"]) for one in document["sources"]] == [
+        ("decisions", 0),
+        ("requests", 0),
+        ("registry", 0),
+    ]
+    shown = run("audit", "origins", *place)
+    assert shown.exit_code == 0, shown.output
+    (line,) = (one for one in shown.stdout.splitlines() if "Releasing" in one)
+    assert "so there" in line
+    assert " none " in line

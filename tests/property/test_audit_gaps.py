@@ -1,0 +1,100 @@
+"""Gaps in service of cleaned logs, against a dumb fold of the twin over the whole log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from statechannel.audit.story import Gap, Gaps
+from statechannel.core.auditor import audit_part
+from statechannel.core.survey import Known, has_gaps, join_facts, known_of, story_facts
+from tests.twin import judge, loggen
+from tests.twin.wire import Line
+from tests.unit.core.against_twin import KNOBS, by_partition, record_of, seeds
+
+LAG_MS = 3_600_000
+SERVED = ("Assigned", "Splitting")
+
+
+class TrueGap(NamedTuple):
+    """A time in which nobody served a bundle that somebody had served before: offsets of its first and its last record."""
+
+    bundle: str
+    start: int
+    end: int | None
+
+
+def true_gaps(lines: list[Line], partition: int, partitions: int) -> list[TrueGap]:
+    """All of them: looks at every state after every record."""
+    reader = judge.Judge(partition, partitions)
+    served: set[str] = set()
+    open_: dict[str, int] = {}
+    found = []
+    for line in lines:
+        reader.read(line)
+        live = judge.live_bundles(reader.states())
+        for name in [name for name in open_ if name not in live]:
+            found.append(TrueGap(name, open_.pop(name), line.offset))
+        served &= set(live)
+        for name, state in live.items():
+            if state.state in SERVED:
+                served.add(name)
+                if name in open_:
+                    found.append(TrueGap(name, open_.pop(name), line.offset))
+            elif name in served:
+                open_.setdefault(name, line.offset)
+    return found + [TrueGap(name, start, None) for name, start in open_.items()]
+
+
+class Cleaned(NamedTuple):
+    true: list[TrueGap]
+    told: list[Gap]
+    known: Known
+
+
+def cleaned_logs(number: int, *, steps: int = 160) -> list[Cleaned]:
+    found = []
+    for seed in seeds(number):
+        knobs = replace(KNOBS["honest"] if seed % 2 else KNOBS["junky"], steps=steps, beat=6.0, pay=6.0)
+        log = loggen.generate(seed + 4_100, knobs)
+        whole, left = by_partition(log), by_partition(log.compacted(seed, knobs))
+        oldest_kept_ms = log.exported_at_ms - LAG_MS
+        for partition, lines in left.items():
+            records = [record_of(line) for line in lines]
+            if not has_gaps(records, log.end_offsets[partition]):
+                continue
+            known = known_of(records, oldest_kept_ms=oldest_kept_ms)
+            if known is None:
+                continue
+            facts = story_facts(join_facts(records, oldest_kept_ms=oldest_kept_ms), known)
+            gaps = Gaps()
+            audit_part(partition, len(log.end_offsets), records, facts, gaps.observe, gaps)
+            true = true_gaps(whole[partition], partition, len(log.end_offsets))
+            found.append(Cleaned(true, gaps.all(), known))
+    return found
+
+
+def test_a_cleaned_log_tells_every_gap_of_the_whole_log_and_no_other() -> None:
+    """Where the log no longer tells whether anybody had served a bundle, the row says so; nothing else may be wrong."""
+    open_at_the_start = uncertain = real = 0
+    for log in cleaned_logs(40):
+        lenient_to = log.known.story_from
+        wanted = {(gap.bundle, gap.end): gap for gap in log.true if gap.end is None or gap.end > lenient_to}
+        told = {(gap.bundle, gap.end_offset): gap for gap in log.told}
+        assert len(told) == len(log.told)
+        certain = {name for name, gap in told.items() if gap.certain}
+        assert certain <= wanted.keys()
+        assert wanted.keys() <= told.keys()
+        for name, gap in told.items():
+            if name not in wanted:
+                uncertain += 1
+                continue
+            true = wanted[name]
+            if gap.cause == "before-log":
+                assert true.start <= gap.start_offset <= lenient_to
+                open_at_the_start += true.start <= lenient_to
+            else:
+                assert gap.start_offset == true.start
+            real += not gap.certain
+    assert open_at_the_start > 3
+    assert uncertain + real < open_at_the_start

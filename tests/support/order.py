@@ -1,0 +1,95 @@
+"""In which order the workers of pytest-xdist take the tests, so that all of them are busy to the end.
+
+Each worker begins with a stretch of the list, and one that has nothing left takes over the last half of the longest rest. So
+every stretch but the last has live tests at its head, those that take longest first, and quick tests behind them, which are
+what is taken over. The worker with the last stretch computes while the live tests of the others wait. A file stays together,
+for the sake of its fixtures; so do all files that use the Spark session, whose start and first queries are what is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+FILES_S: dict[str, float] = {
+    "tests/cli/test_audit_live.py": 19,
+    "tests/cli/test_doctor_live.py": 47,
+    "tests/cli/test_live.py": 85,
+    "tests/docs/test_readme_operate.py": 43,
+    "tests/docs/test_readme_partitions.py": 35,
+    "tests/docs/test_readme_spark.py": 87,
+    "tests/faults/test_campaign.py": 45,
+    "tests/kafka/test_adapter_election.py": 60,
+    "tests/kafka/test_balancer.py": 250,
+    "tests/kafka/test_demo.py": 150,
+    "tests/kafka/test_drain.py": 160,
+    "tests/kafka/test_killed_in_debt.py": 54,
+    "tests/kafka/test_partitions_execution.py": 98,
+    "tests/simulation/test_simulator.py": 75,
+    "tests/spark/test_load_views_kafka.py": 150,
+    "tests/spark/test_standalone.py": 100,
+    "tests/spark/test_table_view_faults.py": 300,
+}
+"""What some files take on two idle cores. Nothing but the order of tests depends on it."""
+LIVE_TEST_S = 3.0
+"""What a live test of any other file counts."""
+SPARK = "Spark session"
+
+
+def ordered(items: Sequence[Any], workers: int) -> list[Any]:
+    """Items of pytest, all of them, in the order for so many workers."""
+    files = {name: list(found) for name, found in groupby(items, lambda item: item.nodeid.partition("::")[0])}
+    groups: dict[str, list[Any]] = {}
+    takes_s: dict[str, float] = {}
+    for name, found in sorted(files.items(), key=lambda file: -FILES_S.get(file[0], 0.0)):
+        live = [item for item in found if _is_live(item)]
+        if live or name in FILES_S:
+            group = SPARK if any(_uses_spark(item) for item in live) else name
+            groups.setdefault(group, []).extend(found)
+            takes_s[group] = takes_s.get(group, 0.0) + FILES_S.get(name, LIVE_TEST_S * len(live))
+    taken = {id(item) for found in groups.values() for item in found}
+    return in_stretches(groups, takes_s, [item for item in items if id(item) not in taken], workers)
+
+
+def _is_live(item: Any) -> bool:
+    asks = not {"kafka", "own_kafka"}.isdisjoint(item.fixturenames)
+    return asks or item.get_closest_marker("kafka") is not None or _uses_spark(item)
+
+
+def _uses_spark(item: Any) -> bool:
+    return "session" in item.fixturenames and item.nodeid.startswith("tests/spark/")
+
+
+def in_stretches(
+    groups: Mapping[str, Sequence[Item]], takes_s: Mapping[str, float], quick: Sequence[Item], workers: int
+) -> list[Item]:
+    """One stretch behind the other.
+
+    Args:
+        groups: Tests that take long, by what keeps them together.
+        takes_s: How long each of the groups takes.
+        quick: All other tests.
+        workers: As many stretches, of lengths as `--dist worksteal` cuts them.
+    """
+    left = len(quick) + sum(map(len, groups.values()))
+    sizes = []
+    for rest in range(workers, 0, -1):
+        sizes.append(left // rest)
+        left -= sizes[-1]
+    heads: list[list[Item]] = [[] for _ in range(workers)]
+    loads_s = [0.0] * workers
+    receiving = workers - 1 if workers > 1 and len(quick) >= sizes[-1] else workers
+    for name in sorted(groups, key=lambda name: -takes_s[name]):
+        least = min(range(receiving), key=lambda number: loads_s[number])
+        heads[least] += groups[name]
+        loads_s[least] += takes_s[name]
+    found: list[Item] = []
+    begun = 0
+    for head, size in zip(heads, sizes, strict=True):
+        end = begun + max(0, size - len(head))
+        found += [*head, *quick[begun:end]]
+        begun = end
+    return found + list(quick[begun:])

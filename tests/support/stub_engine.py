@@ -1,0 +1,201 @@
+"""What a part of the engine asks of the others, each answer set by the test: for tables of one part alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+
+from statechannel.core.config import EngineConfig, Identity
+from statechannel.core.effects import Append, CallHook, Effect
+from statechannel.core.inputs import HookFinished, RecordRead
+from statechannel.core.keys import KeyState, Writer
+from statechannel.core.proposals import Result
+from statechannel.core.provenance import OwnIds
+from statechannel.core.reactions import Reactions
+from statechannel.core.states import State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import View
+
+
+class FoldLog:
+    """A log of one partition with its view, written record by record; `t/n` with the bundles LOW and HIGH."""
+
+    def __init__(self, ranges: tuple[str, ...] = ("0x00000000_0x80000000", "0x80000000_0xffffffff")) -> None:
+        self.view = View(0, 1)
+        self.write("t/n", id="ns", version=1, base=None, state="Active", children=list(ranges))
+
+    def write(self, key: str, *, writer: str = "a", **fields: Any) -> Verdict:
+        by = {"broker": writer.partition("-")[0], "incarnation": writer if "-" in writer else f"{writer}-1"}
+        made = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": by, **fields}
+        if "/0x" in key:
+            made = {"from": None, "to": None} | made
+        return self.view.read(self.view.applied + 1, key.encode(), orjson.dumps(made)).verdict
+
+    def move(self, key: str, state: str, from_: str | None = None, to: str | None = None, **more: Any) -> KeyState:
+        held = self.key(key)
+        fields = {"id": f"m{self.view.applied}", "version": held.version + 1, "base": held.accepted_id, "state": state}
+        verdict = self.write(key, **fields | {"from": from_, "to": to} | more)
+        assert verdict is Verdict.ACCEPTED, verdict
+        return held
+
+    def own(self, key: str, broker: str = "a", writer: str | None = None) -> KeyState:
+        self.move(key, "Assigning", to=broker, writer=writer or broker)
+        return self.move(key, "Assigned", to=broker, writer=writer or broker)
+
+    def key(self, name: str) -> KeyState:
+        found = self.view.get(name)
+        assert found is not None
+        return found
+
+
+LOW = "t/n/0x00000000_0x80000000"
+HIGH = "t/n/0x80000000_0xffffffff"
+
+
+class Wanted:
+    """Takes the place of `Proposals`: notes what is proposed; the test ends it."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Any]] = []
+        self.full = False
+
+    def propose(self, key: KeyState, state: State, done: Callable[[Result], None], **fields: Any) -> str | None:
+        if self.full:
+            return None
+        self.made.append({"key": key.name, "state": state, "done": done, **fields})
+        return f"p{len(self.made)}"
+
+
+class StubProvenance:
+    """Takes the writer of a record at its word, and knows which ids are copies."""
+
+    def __init__(self, engine: StubEngine) -> None:
+        self._engine = engine
+        self.ids = OwnIds(b"0123456789")
+        self.copied: set[str | None] = set()
+        self.forged: list[int] = []
+
+    def wrote(self, record_id: str, key: bytes, value: bytes) -> None: ...
+
+    def is_own(self, key: KeyState) -> bool:
+        return key.writer == self._engine.writer and not self.is_copied(key.record_id)
+
+    def is_copied(self, record_id: str | None) -> bool:
+        return record_id in self.copied
+
+    def registry_forged(self, record: RecordRead) -> None:
+        self.forged.append(record.offset)
+
+    def fields(self) -> None:
+        return None
+
+
+class StubEngine:
+    """Broker `a`, process `a-1`."""
+
+    def __init__(self, **config: Any) -> None:
+        self.identity = Identity("a", "a-1", b"0123456789", 1_000)
+        self.config = EngineConfig(**config)
+        self.writer = Writer("a", "a-1")
+        self.now = SimpleNamespace(mono_s=100.0, wall_ms=100_000)
+        self.draining = False
+        self.registered = True
+        self.may_write = True
+        self.stopped: Any = None
+        self.lost: set[str] = set()
+        self.not_judged: set[int] = set()
+        self.views: list[View] = []
+        self.proposals: Any = Wanted()
+        self.lease: Any = SimpleNamespace(wait_s=lambda key, due: 0.0)
+        self.heard_ms: dict[str, int] = {}
+        self.controls: Any = SimpleNamespace(is_silent=lambda _partition: False)
+        self.presence: Any = SimpleNamespace(predecessor_heard_ms=self.heard_ms.get, writes_format=1)
+        self.provenance = StubProvenance(self)
+        self.effects: list[Effect] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self._tokens = 0
+
+    def perform(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def emit(self, event: str, **facts: Any) -> None:
+        self.events.append((event, facts))
+
+    def new_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def key(self, name: str) -> KeyState | None:
+        return next((found for view in self.views if (found := view.get(name)) is not None), None)
+
+    def partition_of(self, namespace: str) -> int:
+        return 0
+
+    def judges(self, partition: int) -> bool:
+        return partition not in self.not_judged
+
+    def is_lost(self, broker: str) -> bool:
+        return broker in self.lost
+
+    def hooks(self) -> list[tuple[str, str, int, str | None]]:
+        """Hooks called since the last question: which, for what, at which generation, with whom."""
+        found = [one for one in self.effects if isinstance(one, CallHook)]
+        self.effects = [one for one in self.effects if not isinstance(one, CallHook)]
+        self.hook_ids = [one.hook_id for one in found]
+        return [(str(one.hook), one.bundle, one.generation, one.peer) for one in found]
+
+    def appends(self) -> list[Append]:
+        """Appends since the last question."""
+        found = [one for one in self.effects if isinstance(one, Append)]
+        self.effects = [one for one in self.effects if not isinstance(one, Append)]
+        return found
+
+
+class ReactionsBench:
+    """The reactions of `a-1` on a log of one partition."""
+
+    def __init__(self, log: FoldLog | None = None, **config: Any) -> None:
+        self.log = log or FoldLog()
+        self.engine = StubEngine(**config)
+        self.engine.views = [self.log.view]
+        self.reactions = Reactions(self.engine)  # type: ignore[arg-type]
+
+    def changed(self, name: str = LOW) -> None:
+        self.reactions.state_changed(self.log.view, self.log.key(name))
+
+    def seen(self, *args: Any, **more: Any) -> None:
+        """A move, and that it was read."""
+        self.log.move(*args, **more)
+        self.changed(args[0])
+
+    def finish(self, error: str | None = None, which: int = -1) -> None:
+        self.reactions.hook_finished(HookFinished(self.engine.hook_ids[which], error))
+
+    def hooks(self) -> list[tuple[str, str, int, str | None]]:
+        return self.engine.hooks()
+
+    def written(self) -> list[dict[str, Any]]:
+        found, self.engine.proposals.made = self.engine.proposals.made, []
+        return found
+
+    def one_written(self) -> tuple[Any, ...]:
+        (one,) = self.written()
+        self.done = one["done"]
+        return one["state"], one["action"], one.get("from_"), one.get("to")
+
+    def later(self, seconds: float) -> None:
+        self.engine.now.mono_s += seconds
+        self.reactions.tick()
+
+    def serving(self, name: str = LOW) -> None:
+        """It serves the bundle, by its own record."""
+        self.seen(name, "Assigning", to="a")
+        self.hooks()
+        self.finish()
+        self.written()
+        self.seen(name, "Assigned", to="a")
+        assert self.reactions.serves(self.log.key(name))
+        self.hooks()

@@ -1,0 +1,95 @@
+"""Where a joining reader begins to judge: protocol section 5, steps 1 to 4, found anew from nothing after every record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.twin import strictjson, wire
+from tests.twin.wire import Line
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Records above `through` are judged, those up to it were taken leniently; -1: all are judged."""
+
+    through: int
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Nobody vouches yet."""
+
+
+@dataclass(frozen=True)
+class StartsOver:
+    """An offset that was written after the start is missing."""
+
+
+Outcome = Joined | Waits | StartsOver
+
+
+def join(log: Sequence[Line], end: int, ended_ms: int | None, half_lag_ms: int) -> Outcome:
+    """What a reader has come to that has read these records and nothing else.
+
+    Args:
+        end: End offset as of the start; all that is left below it was read.
+        ended_ms: Kafka's clock when the reading came there; None where it is not known.
+    """
+    there = {line.offset for line in log}
+    position = max([end, *(offset + 1 for offset in there)])
+    missing = [offset for offset in range(position) if offset not in there]
+    if not any(offset < end for offset in missing):
+        return Joined(-1)
+    if any(offset >= end for offset in missing):
+        return StartsOver()
+    marks = marks_that_count(log)
+    clean_tos = [
+        clean_to for line in log if (clean_to := clean_to_of(line)) is not None and 0 <= clean_to < line.offset
+    ]
+    for clean_to in clean_tos:
+        if clean_to >= end - 1 and not any(mark > clean_to for mark in marks):
+            return Joined(max(clean_tos))
+    if not clean_tos or ended_ms is None:
+        return Waits()
+    newest = max(clean_tos)
+    above = [line for line in log if line.offset > newest]
+    vouches = (
+        not any(offset > newest for offset in missing)
+        and not any(ended_ms - line.timestamp_ms >= half_lag_ms for line in above)
+        and not any(mark > newest for mark in marks)
+    )
+    return Joined(newest) if vouches else Waits()
+
+
+def clean_to_of(line: Line) -> int | None:
+    """What a heartbeat says; None for whatever is none."""
+    record = wire.decode(line.key, line.value) if line.key == b"!heartbeat" else None
+    return None if record is None else record.clean_to
+
+
+def marks_that_count(log: Sequence[Line]) -> list[int]:
+    """Offsets of the marks that are not void, as far as these records tell."""
+    found: list[int] = []
+    for line in log:
+        through = _through(line)
+        if through is None or through >= line.offset:
+            continue
+        words = [other.offset for other in log if clean_to_of(other) is not None] + found
+        if not any(through < word < line.offset for word in words):
+            found.append(line.offset)
+    return found
+
+
+def _through(line: Line) -> int | None:
+    if line.key != b"!cold-start" or line.value is None:
+        return None
+    try:
+        fields = strictjson.parse_object(line.value)
+    except (strictjson.NotJsonError, strictjson.TooDeepError):
+        return None
+    by, through = fields.get("by"), fields.get("through")
+    if not isinstance(by, dict) or not isinstance(through, int) or isinstance(through, bool):
+        return None
+    names = (by.get("broker"), by.get("incarnation"))
+    return through if all(isinstance(name, str) and wire.BROKER.fullmatch(name) for name in names) else None

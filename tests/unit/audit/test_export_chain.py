@@ -1,0 +1,105 @@
+"""The chain of an export file: an edited, cut or reordered one is refused with the line, one without a chain is not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statechannel.audit.errors import ExportFileError
+from statechannel.audit.export_chain import record_digest
+from statechannel.audit.export_file import read_export, write_export
+from statechannel.audit.export_line import ExportHeader
+from statechannel.core.inputs import RecordRead, Topic
+from tests.support.export_edits import EDITS, records_of, write_plain
+
+NOW_MS = 1_700_000_000_000
+
+
+def lines_of(path: Path) -> list[dict]:
+    records = records_of(4, 3)
+    write_export(path, ExportHeader("t", {0: 4, 1: 3}, 0), records, now_ms=lambda: NOW_MS)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_refused_with_its_line(name: str, tmp_path: Path) -> None:
+    line, why, edit = EDITS[name]
+    path = tmp_path / "export.jsonl"
+    lines = lines_of(path)
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in edit(lines)))
+    with pytest.raises(ExportFileError, match=f"line {line}: .*{why}") as refused:
+        read_export(path)
+    assert refused.value.line == line
+
+
+@given(st.data())
+def test_no_single_field_can_be_changed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("chain") / "export.jsonl"
+    lines = lines_of(path)
+    number = data.draw(st.integers(0, len(lines) - 1))
+    name = data.draw(st.sampled_from(sorted(lines[number])))
+    before = lines[number][name]
+    other: st.SearchStrategy = st.integers(0, 2**40) if isinstance(before, int) else st.text(max_size=20)
+    lines[number][name] = data.draw((other | st.none()).filter(lambda value: value != before))
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    with pytest.raises(ExportFileError):
+        read_export(path)
+
+
+def test_how_a_line_is_spelt_is_no_matter(tmp_path: Path) -> None:
+    """What a line says is digested: a tool may have sorted the fields, or put blanks between them."""
+    path = tmp_path / "export.jsonl"
+    spelt = [json.dumps(one, indent=None, sort_keys=True, separators=(" , ", " : ")) for one in lines_of(path)]
+    path.write_text("\n\n".join(spelt))
+    assert read_export(path).records == 7
+
+
+def test_one_without_a_chain_is_read_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+    write_plain(path, ExportHeader("t", {0: 4, 1: 3}, NOW_MS), records_of(4, 3))
+    assert read_export(path).header.digest is None
+    assert read_export(path).records == 7
+
+
+def test_an_export_without_records_has_a_digest_too(tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+    write_export(path, ExportHeader("t", {0: 9}, 0), [], now_ms=lambda: NOW_MS)
+    assert read_export(path).records == 0
+    path.write_text(path.read_text().replace('"0":9', '"0":8'))
+    with pytest.raises(ExportFileError, match="line 1: the chain ends otherwise"):
+        read_export(path)
+
+
+def test_the_chain_stays_what_it_is(tmp_path: Path) -> None:
+    """Files that were written long ago have to be read: these digests are never to change."""
+    path = tmp_path / "export.jsonl"
+    lines = lines_of(path)
+    assert lines[0]["digest"] == "f086bb8828c3cf530ffedf66e3b74de9"
+    assert lines[1]["chain"] == "2358815bb2dbca3cc67230a568c02782"
+    assert lines[-1]["chain"] == "0cd548f4ba426056988f8c9ce96a8c77"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one._replace(partition=1),
+        lambda one: one._replace(offset=1),
+        lambda one: one._replace(timestamp_ms=1),
+        lambda one: one._replace(key=None),
+        lambda one: one._replace(key=b"a", value=b"bc"),
+        lambda one: one._replace(value=None),
+    ],
+)
+def test_every_field_of_a_record_counts(change: Callable[[RecordRead], RecordRead]) -> None:
+    record = RecordRead(Topic.CHANNEL, 0, 0, 0, b"ab", b"c")
+    assert record_digest(change(record)) != record_digest(record)
+
+
+def test_nothing_is_not_the_same_as_empty() -> None:
+    record = RecordRead(Topic.CHANNEL, 0, 0, 0, b"", b"")
+    assert (
+        len({record_digest(record._replace(key=key, value=value)) for key in (b"", None) for value in (b"", None)}) == 4
+    )

@@ -1,0 +1,280 @@
+"""What asked for each operation: by the log, and by what the topics of requests, decisions and heartbeats have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shedders.cli.origins import Decisions
+from shedders.live.decision_build import Executed
+from shedders.live.decision_record import PlacedEntry, SplitEntry
+from statechannel.audit import local
+from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
+from statechannel.audit.export_file import write_export
+from statechannel.audit.export_line import ExportHeader
+from statechannel.audit.import_run import IMPORT_KEY
+from statechannel.audit.origins import Origins, as_rows, concerns, origins_document, put_together, without_origin
+from statechannel.cli.origin_sources import Requests, Shutdowns
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.view import View
+from statechannel.runtime import request_record
+from statechannel.runtime.request_record import Request
+from tests.spark.asking import no_bar
+from tests.support.decision_records import AT_MS, LOWER, NAMESPACE, UPPER, WHOLE, ChannelLog, move, record
+
+LATE_MS = AT_MS + 3_600_000
+
+
+def audited(log: ChannelLog, folder: Path) -> dict[str, Any]:
+    path = folder / "log.jsonl"
+    write_export(path, ExportHeader("c", {0: len(log.records)}, 0), log.records, now_ms=lambda: log.at_ms)
+    found = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
+    assert found is not None
+    return dict(found)
+
+
+def asked(*requests: Request) -> Requests:
+    found = Requests()
+    for offset, one in enumerate(requests):
+        value = request_record.encode(one, timeout_s=60, at_ms=AT_MS)
+        found.take(RecordRead(Topic.REQUESTS, 0, offset, AT_MS, one.id.encode(), value))
+    return found
+
+
+def request(operation: str, command: str, **args: Any) -> Request:
+    return Request(operation, command, 0, args, "ann@desk")
+
+
+def decided() -> Decisions:
+    """A move of the leader, a split that the balancer made by itself, a placement."""
+    found = Decisions()
+    moved = record(1, moves=[move(f"{NAMESPACE}/{LOWER}")], executed={f"{NAMESPACE}/{LOWER}": Executed("op-move")})
+    empty = record(2).model_copy(update={"label": "Success"})
+    cut = SplitEntry(bundle=f"{NAMESPACE}/{UPPER}", why="said", operation="op-split", positions=[], reason="Msgrate")
+    split = empty.model_copy(update={"subject": "split", "splits": [cut], "id": record(3).id})
+    entry = PlacedEntry(
+        bundle=WHOLE, why="said", broker="b1", score=None, best=[], best_count=0, removed={}, operation=None
+    )
+    placed = empty.model_copy(
+        update={"subject": "place", "placed": [entry], "id": record(4).id, "at_ms": AT_MS + 2_000}
+    )
+    for offset, one in enumerate((moved, split, placed)):
+        found.take(offset, AT_MS, one)
+    return found
+
+
+def life() -> ChannelLog:
+    """Everything that a log has operations of, and one that nobody asked for."""
+    log = ChannelLog()
+    log.created()
+    log.assigned()
+    log.split(WHOLE, "b1", LOWER, UPPER, operation="op-asked")
+    lower, upper = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
+    log.moved(lower, "b1", "b2", operation="op-move")
+    middle = "0xc0000000"
+    log.split(upper, "b1", f"0x80000000_{middle}", f"{middle}_0xffffffff", operation="op-split")
+    lost = {"broker": "b2", "incarnation": "b2-i", "last_heard_ms": log.at_ms}
+    repaired = {"flow": "repair", "operation": "op-repair"}
+    log.write(lower, "Assigning", to="b1", forced=True, lost=lost, **repaired)
+    log.write(lower, "Assigned", to="b1", **repaired)
+    log.write(lower, "Releasing", **{"from": "b1"}, to="b2")  # a console producer, in the owner's name
+    log.write(lower, "Assigning", **{"from": "b1"}, to="b2")
+    log.write(lower, "Assigned", by="b2", **{"from": "b1"}, to="b2")
+    return log
+
+
+REQUESTS = (request("create-1", "create-namespace", namespace=NAMESPACE), request("op-asked", "split", name=WHOLE))
+
+
+def rows(document: dict[str, Any]) -> list[tuple[str, str | None, str, int]]:
+    return [(one["origin"], one["operation"], one["name"], one["records"]) for one in document["operations"]]
+
+
+def test_each_operation_has_what_asked_for_it_and_one_has_nothing(tmp_path: Path) -> None:
+    document = origins_document(audited(life(), tmp_path), [decided(), asked(*REQUESTS), Shutdowns(6_000)])
+    lower, upper = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
+    assert rows(document) == [
+        ("request", "create-1", NAMESPACE, 1),
+        ("decision", None, WHOLE, 2),
+        ("request", "op-asked", WHOLE, 2),
+        ("decision", "op-move", lower, 3),
+        ("decision", "op-split", upper, 2),
+        ("repair", "op-repair", lower, 2),
+        ("none", None, lower, 3),
+    ]
+    assert document["counts"] == {"decision": 3, "request": 2, "repair": 1, "none": 1}
+    (nobody,) = without_origin(document)
+    assert (nobody["state"], nobody["by"], nobody["to"], nobody["offset"]) == ("Releasing", "b1", "b2", 12)
+    by_command = document["operations"][2]["asked"]
+    assert by_command == {"id": "op-asked", "by": "ann@desk", "at_ms": AT_MS, "what": "split", "name": WHOLE}
+    assert document["operations"][3]["asked"]["what"] == "shed (transfer)"
+
+
+def test_what_was_not_looked_up_is_not_said_to_have_no_origin(tmp_path: Path) -> None:
+    document = origins_document(audited(life(), tmp_path), [])
+    assert document["counts"] == {"repair": 1, "lookup": 1, "unknown": 5}
+    assert list(without_origin(document)) == []
+
+
+@pytest.mark.parametrize(("since_ms", "origin"), [(AT_MS, "none"), (LATE_MS, "unknown")])
+def test_what_is_older_than_a_topic_is_unknown(since_ms: int, origin: str, tmp_path: Path) -> None:
+    requests = asked(*REQUESTS)
+    requests.since_ms = since_ms
+    document = origins_document(audited(life(), tmp_path), [requests])
+    assert document["operations"][-1]["origin"] == origin
+    assert document["operations"][2]["origin"] == "request"
+    assert document["sources"] == [{"name": "requests", "since_ms": since_ms}]
+
+
+@pytest.mark.parametrize(
+    ("given", "doubt"),
+    [
+        (
+            request("op-move", "transfer", name=f"{NAMESPACE}/{UPPER}", destination="b2"),
+            f"transfer of {NAMESPACE}/{UPPER}",
+        ),
+        (request("op-move", "transfer", name=f"{NAMESPACE}/{LOWER}", destination="b3"), "asked for transfer to b3"),
+        (request("op-move", "split", name=f"{NAMESPACE}/{LOWER}"), "asked for split, and it begins with Releasing"),
+        (request("op-move", "transfer", name="x/y", destination="b2"), "asked for transfer of x/y"),
+    ],
+)
+def test_an_id_that_was_asked_for_something_else_is_no_origin(given: Request, doubt: str, tmp_path: Path) -> None:
+    document = origins_document(audited(life(), tmp_path), [asked(given)])
+    (row,) = (one for one in document["operations"] if one["operation"] == "op-move")
+    assert (row["origin"], row["asked"]) == ("none", None)
+    assert [doubt in one for one in row["doubts"]] == [True]
+    assert row in list(without_origin(document))
+
+
+def test_a_request_that_names_a_topic_or_only_the_broker_fits(tmp_path: Path) -> None:
+    found = audited(life(), tmp_path)
+    for fitting in (
+        request("op-move", "transfer", name=f"{NAMESPACE}", destination="b2"),
+        request("op-move", "extension", extension="balancer", ask="drain", broker="b1"),
+    ):
+        document = origins_document(found, [asked(fitting)])
+        (row,) = (one for one in document["operations"] if one["operation"] == "op-move")
+        assert row["origin"] == "request"
+
+
+def test_a_record_that_goes_on_with_another_operation_without_its_id_is_doubted(tmp_path: Path) -> None:
+    log = ChannelLog()
+    log.created()
+    log.assigned()
+    log.write(WHOLE, "Releasing", **{"from": "b1"}, to="b2", operation="op-1")
+    log.write(WHOLE, "Assigning", **{"from": "b1"}, to="b2")
+    log.write(WHOLE, "Assigned", by="b2", **{"from": "b1"}, to="b2")
+    document = origins_document(
+        audited(log, tmp_path), [asked(request("op-1", "transfer", name=WHOLE, destination="b2"))]
+    )
+    assert rows(document)[2:] == [("request", "op-1", WHOLE, 1), ("none", None, WHOLE, 2)]
+    assert document["operations"][-1]["doubts"] == ["it goes on with op-1, and bears no operation"]
+
+
+def test_what_a_joining_reader_finds_under_way_began_before(tmp_path: Path) -> None:
+    """The beginnings were cleaned: nobody can tell what they were, but those with an id are found by it."""
+    log = ChannelLog()
+    log.created(LOWER, UPPER)
+    lower, upper = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
+    for bundle in (lower, upper):
+        log.assigned(bundle)
+    log.write(lower, "Releasing", **{"from": "b1"}, to="b2", operation="op-1")
+    log.write(upper, "Releasing", **{"from": "b1"}, to="b2")
+    beat = {
+        "format": 1,
+        "kind": "heartbeat",
+        "id": "h",
+        "covers": 6,
+        "by": {"broker": "b1", "incarnation": "b1-i"},
+        "clean_to": 6,
+    }
+    log.records.append(RecordRead(Topic.CHANNEL, 0, 7, log.at_ms, b"!heartbeat", json.dumps(beat).encode()))
+    log.write(lower, "Assigning", **{"from": "b1"}, to="b2", operation="op-1")
+    log.write(upper, "Assigning", **{"from": "b1"}, to="b2")
+    log.records = [one for one in log.records if one.offset not in (1, 2)]
+    path = tmp_path / "log.jsonl"
+    write_export(path, ExportHeader("c", {0: 10}, 0), log.records, now_ms=lambda: log.at_ms)
+    found = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
+    assert found is not None
+    transfer = request("op-1", "transfer", name=lower, destination="b2")
+    document = origins_document(found, [asked()])
+    assert {one["origin"] for one in document["operations"]} == {"unknown"}
+    assert origins_document(found, [asked(transfer)])["counts"] == {"request": 1, "unknown": 1}
+
+
+def test_an_import_is_named_by_its_mark(tmp_path: Path) -> None:
+    log = ChannelLog()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER], operation="import-1")
+    mark = json.dumps({"import": "import-1", "state": "begun"}).encode()
+    log.records.append(RecordRead(Topic.CHANNEL, 0, 1, log.at_ms, IMPORT_KEY, mark))
+    document = origins_document(audited(log, tmp_path), [asked()])
+    assert rows(document) == [("import", "import-1", NAMESPACE, 1)]
+
+
+def heartbeat(at_ms: int, *, draining: bool = True, incarnation: str = "b1-i") -> RecordRead:
+    info = {"format": 1, "kind": "member", "broker": "b1", "incarnation": incarnation, "seq": 1, "since": 0}
+    value = json.dumps(info | {"draining": draining, "leaving": False}).encode()
+    return RecordRead(Topic.REGISTRY, 0, 0, at_ms, b"b1", value)
+
+
+@pytest.mark.parametrize(
+    ("beats", "origin"),
+    [
+        ((heartbeat(AT_MS + 13_000),), "shutdown"),
+        ((heartbeat(AT_MS + 13_000, draining=False),), "none"),
+        ((heartbeat(AT_MS + 13_000, incarnation="other"),), "none"),
+        ((heartbeat(AT_MS + 6_999),), "none"),
+        ((heartbeat(AT_MS + 19_001),), "none"),
+        ((heartbeat(AT_MS + 7_000), heartbeat(AT_MS + 30_000)), "shutdown"),
+        ((), "none"),
+    ],
+)
+def test_what_a_leaving_broker_lets_go_of_was_asked_for_by_its_shutdown(
+    beats: tuple[RecordRead, ...], origin: str, tmp_path: Path
+) -> None:
+    leaving = Shutdowns(slack_ms=6_000)
+    for one in beats:
+        leaving.take(one)
+    document = origins_document(audited(life(), tmp_path), [decided(), asked(*REQUESTS), leaving])
+    nobody = document["operations"][-1]
+    assert (nobody["began_ms"], nobody["origin"]) == (AT_MS + 13_000, origin)
+
+
+def test_parts_of_a_log_are_put_together_as_the_whole_is(tmp_path: Path) -> None:
+    """An operation of several partitions begins with its earliest record."""
+    whole = audited(life(), tmp_path)
+    row = whole["rows"][3]
+    other = row | {"partition": 1, "began_ms": row["began_ms"] - 1, "name": "earlier", "records": 5}
+    found = put_together(
+        [{"rows": whole["rows"], "left_out": 2, "imports": ["b"]}, {"rows": [other], "left_out": 1, "imports": ["a"]}]
+    )
+    assert (found["left_out"], found["imports"]) == (3, ["a", "b"])
+    (both,) = (one for one in found["rows"] if one["operation"] == row["operation"])
+    assert (both["name"], both["records"]) == ("earlier", row["records"] + 5)
+    assert len(found["rows"]) == len(whole["rows"])
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "expected"),
+    [
+        (NAMESPACE, NAMESPACE, True),
+        (NAMESPACE, WHOLE, True),
+        (WHOLE, NAMESPACE, False),
+        (f"{NAMESPACE}/{LOWER}", WHOLE, True),
+        (WHOLE, f"{NAMESPACE}/{LOWER}", False),
+        (f"{NAMESPACE}/topic", WHOLE, True),
+        ("t/m/topic", WHOLE, False),
+        ("nonsense", WHOLE, False),
+    ],
+)
+def test_what_a_request_may_change(name: str, key: str, expected: bool) -> None:
+    assert concerns(name, key) is expected
+
+
+def test_the_newest_are_held_and_the_others_counted() -> None:
+    log, view, origins = life(), View(0, 1), Origins(begun_max=2)
+    for one in log.records:
+        origins.observe(one, view.read(one.offset, one.key, one.value))
+    assert [one["operation"] for one in as_rows(origins)["rows"]] == ["op-repair", None]
+    assert origins.left_out == 5

@@ -1,0 +1,89 @@
+"""A departure while a partition is joined anew: it waits for it, and says no more than it knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from statechannel.core.commands import Done, Lookup, Outcome, Rejected, Shutdown
+from statechannel.core.states import State
+from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
+
+
+def owner() -> LoneEngine:
+    """It serves one bundle, and `b` could take it."""
+    engine, told = LoneEngine([(NAMESPACE, CREATED, 1000)]), list[Outcome]()
+    engine.run(8)
+    engine.ask(Lookup(BUNDLE.decode(), 10.0), told.append)
+    assert engine.engine.serving() == {BUNDLE.decode(): 3}
+    engine.hear("b")
+    return engine
+
+
+def rejoin(engine: LoneEngine) -> None:
+    """It begins to join anew, and comes no further."""
+    engine.away = True
+    engine.between_steps(lambda: engine.engine.start_over(0, "a gap"))
+    engine.run(0.1)
+    assert not engine.engine.caught_up
+
+
+def leave(engine: LoneEngine, budget_s: float) -> list[Outcome]:
+    told: list[Outcome] = []
+    engine.ask(Shutdown(budget_s), told.append)
+    return told
+
+
+def hear_b(engine: LoneEngine, seconds: int) -> None:
+    for _ in range(seconds):
+        engine.hear("b")
+        engine.run(1)
+
+
+def test_a_bundle_is_handed_over_once_the_partition_is_joined() -> None:
+    engine = owner()
+    rejoin(engine)
+    told = leave(engine, 60.0)
+    hear_b(engine, 5)
+    assert told == []
+    assert engine.events.count("shutdown.began") == 1
+    engine.away = False
+    hear_b(engine, 2)
+    assert [type(one) for one in told] == [Done]
+    view = engine.engine.replicas[0].view
+    assert [(key.state, key.from_, key.to) for key in view.live()] == [(State.ASSIGNING, "a", "b")]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_left_at_the_deadline_is_counted_and_said(again: bool) -> None:
+    engine = owner()
+    rejoin(engine)
+    told = leave(engine, 3.0)
+    if again:
+        engine.reopen()
+    hear_b(engine, 2)
+    assert told == []
+    hear_b(engine, 2)
+    (answer,) = told
+    assert isinstance(answer, Rejected)
+    assert answer.reason == "shutdown-late"
+    assert answer.detail.startswith("1 bundles, and what else")
+    assert "was being joined" in answer.detail
+    assert engine.engine.stopped is not None
+    assert engine.engine.stopped.reason == "shutdown-late"
+
+
+def test_a_partition_that_is_read_no_further_is_not_waited_for() -> None:
+    engine = owner()
+    engine.put(BUNDLE, b'{"format":9}')
+    told = leave(engine, 60.0)
+    hear_b(engine, 1)
+    assert [(type(one), getattr(one, "reason", "")) for one in told] == [(Rejected, "shutdown-late")]
+
+
+def test_who_never_was_caught_up_leaves_at_once() -> None:
+    engine = LoneEngine([(NAMESPACE, CREATED, 1000)] * 5, first=4)
+    engine.run(2)
+    assert not engine.engine.caught_up
+    told = leave(engine, 60.0)
+    engine.run(1)
+    assert [type(one) for one in told] == [Done]

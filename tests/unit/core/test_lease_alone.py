@@ -1,0 +1,95 @@
+"""The lease alone: when it runs out, is taken up again, and who waits for it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statechannel.core.lease import Lease
+from statechannel.core.reactions import Due
+from tests.support.stub_engine import StubEngine
+
+
+class Leased:
+    """A lease of 2.5 s, its silence set by the test."""
+
+    def __init__(self, lease_s: float | None = 2.5, *, take_over: bool = False) -> None:
+        self.engine: Any = StubEngine(lease_s=lease_s, take_over=take_over)
+        self.told: list[str] = []
+        self.serves = True
+        self.engine.presence = SimpleNamespace(announced=True, silence_s=0.0, silence_at_s=lambda now_s: now_s - 100.0)
+        self.engine.reactions = SimpleNamespace(
+            release_all=lambda: self.told.append("released"),
+            view_replaced=self.told.append,
+            serving_count=3,
+            generation=lambda name: 7,
+            serves=lambda key: self.serves,
+        )
+        self.engine.candidacy = SimpleNamespace(seat=SimpleNamespace(writes=True))
+        self.engine.replicas = [SimpleNamespace(partition=number, view=f"view {number}") for number in range(2)]
+        self.lease = Lease(self.engine)
+
+    def tick(self, silence_s: float) -> list[str]:
+        self.engine.presence.silence_s = silence_s
+        self.lease.tick()
+        told, self.told[:] = list(self.told), []
+        return told
+
+
+def test_it_runs_out_once_and_is_taken_up_again_where_it_may_write_and_judges():
+    leased = Leased()
+    assert leased.tick(2.5) == []
+    assert leased.tick(2.51) == ["released"]
+    assert leased.tick(9.0) == []
+    leased.engine.may_write = False
+    assert leased.tick(0.5) == []
+    leased.engine.may_write = True
+    leased.engine.not_judged = {0}
+    assert leased.tick(0.5) == ["view 1"]
+    assert leased.tick(0.5) == []
+    assert leased.tick(3.0) == ["released"]
+    names = [name for name, _ in leased.engine.events]
+    assert names == ["lease.ran-out", "lease.resumed", "lease.ran-out"]
+
+
+def test_it_runs_out_at_once_where_the_others_are_told_that_its_channel_records_are_lost():
+    leased = Leased()
+    leased.engine.candidacy.seat.writes = False
+    assert leased.lease.serves_at("x", 100.0) is None
+    assert leased.tick(0.0) == ["released"]
+    assert leased.tick(0.0) == []
+    leased.engine.candidacy.seat.writes = True
+    assert leased.lease.serves_at("x", 100.0) == 7
+    assert leased.tick(0.0) == ["view 0", "view 1"]
+
+
+def test_without_one_or_before_it_is_announced_nothing_runs_out():
+    assert Leased(None).tick(1_000.0) == []
+    leased = Leased()
+    leased.engine.presence.announced = False
+    assert leased.tick(1_000.0) == []
+
+
+@pytest.mark.parametrize(("now_s", "generation"), [(102.5, 7), (102.6, None)])
+def test_who_may_serve_at_a_moment(now_s, generation):
+    leased = Leased()
+    assert leased.lease.serves_at("x", now_s) == generation
+    leased.engine.stopped = "closed"
+    assert leased.lease.serves_at("x", now_s) is None
+    assert Leased(None).lease.serves_at("x", 1e9) == 7
+
+
+@pytest.mark.parametrize("due", list(Due))
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("take_over", [False, True])
+@pytest.mark.parametrize("serves", [False, True])
+def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
+    leased = Leased(take_over=take_over)
+    leased.serves = serves
+    key: Any = SimpleNamespace(forced=forced)
+    inherits = due in (Due.RESUME, Due.GIVE_UP, Due.TAKE_BACK, Due.LET_GO) and take_over and not serves
+    waits = (due is Due.RETURN and forced) or inherits
+    assert leased.lease.wait_s(key, due) == (2.5 if waits else 0.0)
+    assert Leased(None, take_over=True).lease.wait_s(key, due) == 0.0

@@ -1,0 +1,485 @@
+"""This process in the registry alone: every bound of silence, of its predecessor's and of another's under its id."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
+from statechannel.core.lease import Lease
+from statechannel.core.presence import FRESH_TO_REFUSE, Mode, Presence
+from tests.support.stub_engine import StubEngine
+
+EXPIRY_S, SAFE_S, SETTLE_S, INTERVAL_S = 6.0, 4.0, 10.0, 1.0
+
+
+class Bench:
+    """The presence of `a-1`, on a registry that the test hands back record by record."""
+
+    def __init__(self, *, end: int = 0, **config: Any) -> None:
+        mine = {"mode": property(lambda _: self.presence.mode)}
+        engine: Any = type("RegistryEngine", (StubEngine,), mine)(**config)
+        self.engine = engine
+        engine.identity = SimpleNamespace(
+            broker="a", incarnation="a-1", entropy=b"0123456789", started_at_ms=1_000, listeners=(), persistent=True,
+            non_persistent=True, properties=(), software="0", http="",
+        )  # fmt: skip
+        engine.replicas, engine.caught_up, engine.deputizing = [], True, False
+        engine.candidacy = SimpleNamespace(seat=SimpleNamespace(writes=True, fit=True))
+        self.told: list[str] = []
+        engine.repair = SimpleNamespace(
+            paused_why=None, members_lost=lambda lost: self.told.extend(f"lost {m.broker}" for m in lost)
+        )
+        engine.members_changed = lambda: self.told.append("members")
+        engine.leadership_changed = lambda: self.told.append("leadership")
+        engine.mode_changed = lambda before: self.told.append(f"mode from {before}")
+        engine.stop = self._stop
+        self.presence = Presence(engine)
+        engine.presence = self.presence
+        self.offset = 0
+        self.presence.opened(PartitionOpened(Topic.REGISTRY, 0, 0, end))
+
+    def _lost(self, lost: list[Any]) -> None:
+        self.told.extend(f"lost {one.broker}" for one in lost)
+
+    def _stop(self, reason: str, _: str) -> None:
+        self.engine.stopped = reason
+
+    @property
+    def now_s(self) -> float:
+        return self.engine.now.mono_s
+
+    def later(self, seconds: float, *, tick: bool = True) -> None:
+        self.engine.now.mono_s += seconds
+        self.engine.now.wall_ms += round(1_000 * seconds)
+        if tick:
+            self.presence.tick()
+
+    def sent(self) -> list[dict[str, Any]]:
+        return [orjson.loads(one.value) for one in self.engine.appends()]
+
+    def read(self, info: dict[str, Any], *, at_ms: int | None = None) -> int:
+        at_ms = self.engine.now.wall_ms if at_ms is None else at_ms
+        self.presence.read(RecordRead(Topic.REGISTRY, 0, self.offset, at_ms, b"x", orjson.dumps(info)))
+        self.offset += 1
+        return self.offset - 1
+
+    def hear(self, broker: str = "a", incarnation: str = "a-0", *, at_ms: int | None = None, **more: Any) -> int:
+        info = {"format": 1, "kind": "member", "broker": broker, "incarnation": incarnation, "seq": 1, "since": -1}
+        return self.read(info | more, at_ms=at_ms)
+
+    def normal(self) -> None:
+        """Announced, read back, normal."""
+        self.presence.tick()
+        (own,) = self.sent()
+        self.read(own)
+        self.presence.tick()
+        assert self.presence.mode is Mode.NORMAL
+        for one in self.sent():
+            self.read(one)
+        self.told.clear()
+        self.engine.events.clear()
+
+    def events(self) -> list[str]:
+        found, self.engine.events = [name for name, _ in self.engine.events], []
+        return found
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- silence, modes, lease ----------------------------------------------------------------------------------------------
+
+
+def test_silence_counts_from_the_sending_of_what_is_read_back_and_not_from_its_reading(bench):
+    bench.normal()
+    heard_s = bench.now_s
+    bench.later(INTERVAL_S)
+    (own,) = bench.sent()
+    bench.later(2.5, tick=False)
+    assert bench.presence.silence_s == bench.now_s - heard_s == 3.5
+    bench.read(own)
+    assert bench.presence.silence_s == 2.5
+    assert bench.presence.silence_at_s(bench.now_s + 1) == 3.5
+
+
+@pytest.mark.parametrize(("silent_s", "holds"), [(2.4, True), (2.5, True), (2.501, False)])
+def test_a_lease_counts_from_the_sending(silent_s, holds):
+    """Protocol section 8: a reader that lags must not believe that it was heard a moment ago."""
+    bench = Bench(lease_s=2.5)
+    bench.normal()
+    lease = Lease(bench.engine)
+    bench.later(1.0)
+    (own,) = bench.sent()
+    sent_s = bench.now_s
+    bench.later(2.0, tick=False)
+    bench.read(own)
+    assert lease.holds(sent_s + silent_s) is holds
+
+
+def test_an_older_heartbeat_that_comes_later_makes_nobody_younger_or_older(bench):
+    bench.normal()
+    bench.later(1.0)
+    (first,) = bench.sent()
+    bench.later(1.0)
+    (second,) = bench.sent()
+    bench.read(second)
+    assert bench.presence.silence_s == 0.0
+    bench.later(1.0, tick=False)
+    bench.read(first)
+    assert bench.presence.silence_s == 1.0
+    bench.read(second)
+    assert bench.presence.silence_s == 1.0, "each counts once"
+
+
+@pytest.mark.parametrize(("silent_s", "mode"), [(SAFE_S, Mode.NORMAL), (SAFE_S + 0.01, Mode.SAFE)])
+def test_beyond_its_bound_silence_is_safe_mode(bench, silent_s, mode):
+    bench.normal()
+    bench.later(silent_s)
+    assert bench.presence.mode is mode
+
+
+def test_from_safe_mode_it_settles_until_all_are_heard_again(bench):
+    bench.normal()
+    for broker in ("b", "c"):
+        bench.hear(broker, f"{broker}-1")
+    bench.later(SAFE_S + 1)
+    own = bench.sent()[-1]
+    assert bench.presence.mode is Mode.SAFE
+    bench.read(own)
+    bench.presence.tick()
+    assert bench.presence.mode is Mode.SETTLING
+    bench.hear("b", "b-1")
+    bench.presence.tick()
+    assert bench.presence.mode is Mode.SETTLING
+    bench.hear("c", "c-1")
+    bench.presence.tick()
+    assert bench.presence.mode is Mode.NORMAL
+    assert "mode from safe" in bench.told
+
+
+@pytest.mark.parametrize(("after_s", "mode"), [(SETTLE_S - 0.1, Mode.SETTLING), (SETTLE_S, Mode.NORMAL)])
+def test_settling_ends_after_its_time_whoever_is_missing(after_s, mode):
+    bench = Bench(safe_after_s=1_000.0, member_expiry_s=1_001.0)
+    bench.normal()
+    bench.hear("b", "b-1")
+    bench.later(1_000.5)
+    assert bench.presence.mode is Mode.SAFE
+    bench.read(bench.sent()[-1])
+    bench.presence.tick()
+    assert bench.presence.mode is Mode.SETTLING
+    bench.later(after_s)
+    assert bench.presence.mode is mode
+
+
+def test_who_was_cut_off_holds_no_silence_against_the_others(bench):
+    bench.normal()
+    bench.hear("b", "b-1")
+    bench.later(EXPIRY_S + 1)
+    assert bench.presence.mode is Mode.SAFE
+    assert "b" in bench.presence.members.alive, "nothing expires while it is cut off"
+    bench.read(bench.sent()[-1])
+    bench.presence.tick()
+    assert bench.presence.members.alive["b"].heard_at_s == bench.now_s
+
+
+@pytest.mark.parametrize(("after_s", "lost"), [(EXPIRY_S, False), (EXPIRY_S + 0.01, True)])
+def test_a_silent_member_is_lost_and_repair_hears_of_it(after_s, lost):
+    bench = Bench(safe_after_s=100.0)
+    bench.normal()
+    bench.hear("b", "b-1")
+    bench.told.clear()
+    bench.later(after_s)
+    assert (bench.told == ["lost b", "members"]) is lost
+    assert ("member.lost" in bench.events()) is lost
+
+
+def test_absence_is_known_after_having_listened_for_the_expiry():
+    bench = Bench(safe_after_s=100.0)
+    assert not bench.presence.knows_absence()
+    bench.normal()
+    began_s = bench.presence.listening_since_s
+    bench.later(began_s + EXPIRY_S - bench.now_s - 0.5)
+    assert not bench.presence.knows_absence()
+    bench.later(0.5)
+    assert bench.presence.knows_absence()
+    bench.later(101)
+    assert not bench.presence.knows_absence(), "in safe mode nobody is called lost"
+
+
+def test_heartbeats_go_out_at_the_interval_and_with_each_change_of_mode(bench):
+    bench.normal()
+    bench.later(INTERVAL_S - 0.01)
+    assert bench.sent() == []
+    bench.later(0.01)
+    assert len(bench.sent()) == 1
+    bench.presence.announce_change()
+    assert len(bench.sent()) == 1
+    bench.later(INTERVAL_S - 0.01)
+    assert bench.sent() == []
+
+
+# --- beginning ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_before_the_registry_was_read_to_its_end():
+    bench = Bench(end=2)
+    bench.later(1)
+    assert bench.sent() == []
+    bench.presence.announce_change()
+    assert bench.sent() == []
+    bench.hear("b", "b-1")
+    bench.later(1)
+    assert bench.sent() == []
+    assert bench.presence.listening_since_s is None
+    bench.presence.reached(PositionReached(Topic.REGISTRY, 0, 2))
+    assert bench.presence.listening_since_s == bench.now_s
+    bench.presence.tick()
+    assert len(bench.sent()) == 1
+    assert bench.presence.silence_s == 0.0
+
+
+def test_it_is_normal_once_its_own_record_was_read(bench):
+    bench.presence.tick()
+    (own,) = bench.sent()
+    assert (own["since"], own["seq"], own["leading"], own["term"], own["leaving"]) == (-1, 1, False, -1, False)
+    bench.later(0.5)
+    assert bench.presence.mode is Mode.STARTING
+    since = bench.read(own)
+    bench.presence.tick()
+    assert bench.presence.mode is Mode.NORMAL
+    (second,) = bench.sent()
+    assert (second["since"], second["seq"]) == (since, 2)
+
+
+@pytest.mark.parametrize(("after_s", "announced"), [(EXPIRY_S, False), (EXPIRY_S + 0.01, True)])
+def test_it_waits_until_its_predecessor_has_expired(after_s, announced):
+    bench = Bench(end=1)
+    bench.hear("a", "a-0")
+    bench.presence.tick()
+    assert not bench.presence.announced
+    bench.later(after_s)
+    assert bench.presence.announced is announced
+
+
+def test_the_age_of_a_predecessor_counts_by_the_logs_times():
+    bench = Bench(end=2)
+    bench.hear("a", "a-0", at_ms=10_000)
+    bench.hear("b", "b-1", at_ms=10_000 + round(1_000 * EXPIRY_S) + 10)
+    bench.presence.tick()
+    assert bench.presence.announced
+
+
+def test_who_takes_over_does_not_wait():
+    bench = Bench(end=1, take_over=True)
+    bench.hear("a", "a-0")
+    bench.presence.tick()
+    assert bench.presence.announced
+    (own,) = bench.sent()
+    assert own["take_over"] is True
+    bench.read(own)
+    bench.presence.tick()
+    assert bench.sent()[-1]["take_over"] is False
+    assert bench.engine.stopped is None
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+def test_a_predecessor_that_is_heard_while_it_listens_has_the_id(take_over):
+    bench = Bench(end=1, take_over=take_over)
+    bench.hear("a", "a-0")
+    for _ in range(FRESH_TO_REFUSE):
+        assert bench.engine.stopped is None
+        bench.hear("a", "a-0")
+    assert bench.engine.stopped == (None if take_over else "id-in-use")
+
+
+def test_what_lay_in_the_registry_before_is_no_sign_of_life():
+    bench = Bench(end=5)
+    for _ in range(5):
+        bench.hear("a", "a-0")
+    assert bench.engine.stopped is None
+    assert bench.presence.predecessor_heard_ms("a-0") == bench.engine.now.wall_ms
+    assert bench.presence.predecessor_heard_ms("a-9") is None
+
+
+def test_two_that_begin_at_the_same_time_do_not_both_go_on():
+    for apart_ms, stopped in ((5_999, "id-in-use"), (6_000, None)):
+        bench = Bench()
+        bench.presence.tick()
+        (own,) = bench.sent()
+        bench.hear("a", "a-2", at_ms=50_000)
+        bench.read(own, at_ms=50_000 + apart_ms)
+        assert bench.engine.stopped == stopped
+
+
+def test_a_goodbye_of_the_other_leaves_the_id_free():
+    bench = Bench()
+    bench.presence.tick()
+    (own,) = bench.sent()
+    bench.hear("a", "a-2", at_ms=50_000)
+    bench.hear("a", "a-2", at_ms=50_001, leaving=True)
+    bench.read(own, at_ms=50_002)
+    assert bench.engine.stopped is None
+
+
+# --- another process under this id ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("silent_ms", "stopped"), [(5_999, None), (6_000, "replaced")])
+def test_one_that_comes_when_this_was_silent_for_the_expiry_replaces_it(bench, silent_ms, stopped):
+    bench.normal()
+    bench.hear("a", "a-2", at_ms=bench.presence.last_ms + silent_ms)
+    assert bench.engine.stopped == stopped
+    assert bench.presence.members.alive["a"].incarnation == ("a-2" if stopped else "a-1")
+
+
+def test_one_that_takes_over_replaces_it_at_once(bench):
+    bench.normal()
+    bench.hear("a", "a-2", take_over=True)
+    assert bench.engine.stopped == "replaced"
+
+
+@pytest.mark.parametrize(("above", "stopped"), [(0, None), (1, "replaced")])
+def test_one_that_was_read_back_behind_this_replaces_it(bench, above, stopped):
+    bench.hear("b", "b-1")
+    bench.normal()
+    bench.hear("a", "a-2", since=bench.presence._own_first_offset + above)
+    assert bench.engine.stopped == stopped
+
+
+def test_its_goodbye_replaces_nobody(bench):
+    bench.normal()
+    bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 60_000, since=99, leaving=True)
+    assert bench.engine.stopped is None
+
+
+def test_one_that_is_heard_again_is_what_this_one_replaced(bench):
+    bench.normal()
+    bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 1)
+    bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 60_000)
+    assert bench.engine.stopped is None
+
+
+# --- the seat -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_counts_from_the_reading_of_its_own_claim(bench):
+    bench.normal()
+    bench.later(1.0)
+    (before,) = bench.sent()
+    bench.presence.elected_changed(elected=True)
+    (claim,) = bench.sent()
+    assert (before["leading"], claim["leading"]) == (False, True)
+    assert (bench.presence.leading, bench.presence.term) == (False, -1)
+    bench.read(before)
+    assert bench.presence.term == -1
+    offset = bench.read(claim)
+    assert (bench.presence.leading, bench.presence.term) == (True, offset)
+    assert bench.told == ["leadership"]
+    assert bench.events() == ["leader.elected"]
+    bench.presence.elected_changed(elected=True)
+    assert bench.sent() == []
+    bench.later(1.0)
+    bench.read(bench.sent()[-1])
+    assert bench.presence.term == offset
+
+
+def test_a_claim_of_an_earlier_term_is_none(bench):
+    bench.normal()
+    bench.presence.elected_changed(elected=True)
+    (old,) = bench.sent()
+    bench.presence.elected_changed(elected=False)
+    bench.presence.elected_changed(elected=True)
+    (claim,) = bench.sent()
+    bench.read(old)
+    assert bench.presence.term == -1
+    bench.read(claim)
+    assert bench.presence.leading
+
+
+def test_a_leader_that_is_not_elected_any_more_says_so_once(bench):
+    bench.normal()
+    bench.presence.elected_changed(elected=True)
+    bench.presence.elected_changed(elected=False)
+    assert bench.events() == []
+    bench.presence.elected_changed(elected=True)
+    bench.read(bench.sent()[-1])
+    bench.told.clear()
+    bench.events()
+    bench.presence.elected_changed(elected=False)
+    assert (bench.presence.term, bench.presence.leading, bench.told) == (-1, False, ["leadership"])
+    assert bench.events() == ["leader.resigned"]
+    bench.presence.elected_changed(elected=False)
+    assert bench.told == ["leadership"]
+
+
+def test_it_does_not_lead_outside_of_normal_mode(bench):
+    bench.normal()
+    bench.presence.elected_changed(elected=True)
+    bench.read(bench.sent()[-1])
+    assert bench.presence.leading
+    bench.later(SAFE_S + 1)
+    assert (bench.presence.mode, bench.presence.leading) == (Mode.SAFE, False)
+    assert bench.presence.term >= 0
+
+
+# --- others, the end ----------------------------------------------------------------------------------------------------
+
+
+def test_who_comes_and_goes_is_told_once(bench):
+    bench.normal()
+    bench.hear("b", "b-1")
+    assert (bench.events(), bench.told) == (["member.joined"], ["members"])
+    bench.hear("b", "b-1")
+    assert (bench.events(), bench.told) == ([], ["members"])
+    bench.hear("b", "b-2", since=50)
+    assert (bench.events(), bench.told) == (["member.joined"], ["members"] * 2)
+    bench.hear("b", "b-2", leaving=True)
+    assert (bench.events(), bench.told) == (["member.left"], ["members"] * 3)
+    bench.hear("b", "b-2")
+    assert (bench.events(), bench.told) == ([], ["members"] * 3)
+
+
+def test_what_lay_there_before_is_told_to_nobody_but_counts():
+    bench = Bench(end=2)
+    bench.hear("b", "b-1")
+    bench.hear("b", "b-1", leaving=True)
+    assert bench.events() == []
+    assert bench.told == ["members", "members"]
+    bench.hear("c", "c-1")
+    assert bench.events() == ["member.joined"]
+
+
+def test_junk_moves_the_position_and_the_clock_and_nothing_else():
+    bench = Bench(end=1)
+    bench.presence.read(RecordRead(Topic.REGISTRY, 0, 0, 77_000, b"x", b"junk"))
+    assert (bench.presence.newest_ms, bench.presence.last_ms) == (77_000, 77_000)
+    assert bench.presence.listening_since_s is not None
+    bench.presence.read(RecordRead(Topic.REGISTRY, 0, 1, 76_000, b"x", b"junk"))
+    assert (bench.presence.newest_ms, bench.presence.last_ms) == (77_000, 76_000)
+    assert bench.presence.members.alive == {}
+
+
+def test_a_goodbye_is_the_last_that_it_writes(bench):
+    bench.normal()
+    assert (bench.presence.goodbye_sent, bench.presence.goodbye_heard) == (False, False)
+    bench.presence.say_goodbye()
+    (last,) = bench.sent()
+    assert last["leaving"] is True
+    bench.presence.say_goodbye()
+    bench.presence.announce_change()
+    bench.later(5)
+    assert bench.sent() == []
+    bench.read(last)
+    assert (bench.presence.goodbye_sent, bench.presence.goodbye_heard) == (True, True)
+
+
+def test_who_was_never_there_says_no_goodbye():
+    bench = Bench(end=5)
+    bench.presence.say_goodbye()
+    assert (bench.sent(), bench.presence.goodbye_sent) == ([], True)

@@ -1,0 +1,419 @@
+"""Ends of own records alone: what is known when, at each bound of offset, token, version and time (protocol section 7)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from statechannel.core.codec import MAX_INT
+from statechannel.core.inputs import Appended, AppendFailed, RecordRead, Topic
+from statechannel.core.proposals import Proposals, Result, Status
+from statechannel.core.states import Action, Flow, State
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import Judgement
+from tests.support.stub_engine import LOW, FoldLog, StubEngine
+
+QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
+
+
+class Bench:
+    """The proposals of `a-1` on a log of one partition that is caught up."""
+
+    def __init__(self, **config: Any) -> None:
+        self.log = FoldLog()
+        self.engine = StubEngine(**config)
+        self.replica = SimpleNamespace(applied=self.log.view.applied, view=self.log.view, caught_up=True)
+        self.engine.replicas = [self.replica]  # type: ignore[attr-defined]
+        self.engine.views = [self.log.view]
+        silent = SimpleNamespace(echo=SimpleNamespace(written=lambda *_: None))
+        self.engine.candidacy = silent  # type: ignore[attr-defined]
+        self.proposals = Proposals(self.engine)  # type: ignore[arg-type]
+        self.ends: list[Result] = []
+
+    def propose(self, **more: Any) -> str | None:
+        fields = {"action": Action.OWN, "flow": Flow.ASSIGNMENT, "operation": "op1", "to": "b"} | more
+        return self.proposals.propose(self.log.key(LOW), State.ASSIGNING, self.ends.append, **fields)
+
+    def sent(self, **more: Any) -> tuple[int, str]:
+        """Token and id of a proposal on its way."""
+        record_id = self.propose(**more)
+        assert record_id is not None
+        (append,) = self.engine.appends()
+        self.value = append.value
+        return append.token, record_id
+
+    def appended(self, token: int, offset: int, session: int = 1) -> None:
+        self.proposals.appended(Appended(token, offset, session))
+
+    def failed(self, token: int, session: int = 1, *, never_written: bool = False) -> None:
+        self.proposals.append_failed(AppendFailed(token, "an error", session, never_written))
+
+    def read_back(self, offset: int, verdict: Verdict, name: str = LOW, record_id: str | None = None) -> None:
+        record = SimpleNamespace(id=record_id or self.record_id)
+        key = self.log.key(name)
+        read = RecordRead(Topic.CHANNEL, 0, offset, 0, key.key, b"")
+        self.proposals.read_back(read, Judgement(verdict, record, key))  # type: ignore[arg-type]
+
+    def later(self, seconds: float = 0.0) -> None:
+        self.engine.now.mono_s += seconds
+        self.proposals.tick()
+
+    def read_to(self, offset: int) -> None:
+        self.replica.applied = offset
+
+    @property
+    def statuses(self) -> list[Status]:
+        return [one.status for one in self.ends]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def token(bench: Bench) -> int:
+    found, bench.record_id = bench.sent()  # type: ignore[attr-defined]
+    return found
+
+
+# --- what is written ----------------------------------------------------------------------------------------------------
+
+
+def test_a_proposal_builds_on_the_accepted_state(bench):
+    _, record_id = bench.sent(reason="because", lost=None, carried={"colour": "red"})
+    assert orjson.loads(bench.value) == {
+        "format": 1, "kind": "proposal", "id": record_id, "covers": 0, "by": {"broker": "a", "incarnation": "a-1"},
+        "version": 2, "base": "ns/0x00000000_0x80000000", "state": "Assigning", "action": "own", "from": None, "to": "b",
+        "reason": "because", "flow": "assignment", "operation": "op1", "colour": "red", "written_at_ms": 100_000,
+    }  # fmt: skip
+
+
+def test_what_is_nothing_is_left_out_and_a_version_may_be_given(bench):
+    bench.sent(flow=None, operation=None, version=9)
+    found = orjson.loads(bench.value)
+    assert not {"flow", "operation"} & set(found)
+    assert found["version"] == 9
+
+
+def test_a_namespace_has_no_brokers(bench):
+    key = bench.log.key("t/n")
+    bench.proposals.propose(
+        key, State.DELETED, bench.ends.append, action=Action.DELETE, flow=Flow.NAMESPACE, operation=None
+    )
+    (append,) = bench.engine.appends()
+    assert not {"from", "to"} & set(orjson.loads(append.value))
+    assert append.key == b"t/n"
+
+
+def test_an_assert_says_all_of_the_state(bench):
+    bench.log.own(LOW, "b")
+    bench.log.move(LOW, "Splitting", "b", writer="b", children=QUARTERS, colour="red")
+    bench.log.move(LOW, "Deleted", "b", writer="b", children=QUARTERS, colour="red")
+    key = bench.log.key(LOW)
+    record_id = bench.proposals.restate(key, bench.ends.append)
+    (append,) = bench.engine.appends()
+    found = orjson.loads(append.value)
+    assert (found["id"], found["kind"], found["version"], found["asserts"], found["state"]) == (
+        record_id, "assert", 5, key.record_id, "Deleted",
+    )  # fmt: skip
+    assert (found["from"], found["to"], found["children"], found["colour"]) == ("b", None, QUARTERS, "red")
+    assert "server" not in found
+    child = bench.log.key(f"t/n/{QUARTERS[0]}")
+    bench.proposals.restate(child, bench.ends.append)
+    found = orjson.loads(bench.engine.appends()[0].value)
+    assert found["server"] == {"broker": "b", "incarnation": "b-1"}
+    assert found["asserts"] == f"{key.record_id}/{QUARTERS[0]}"
+
+
+def test_an_assert_of_what_does_not_exist(bench):
+    key = bench.log.key(LOW)
+    key.forget()
+    key.version = 7  # whatever is left of it
+    bench.proposals.restate(key, bench.ends.append)
+    found = orjson.loads(bench.engine.appends()[0].value)
+    assert (found["version"], found["asserts"], found["state"], found["from"], found["to"]) == (
+        0,
+        None,
+        "Absent",
+        None,
+        None,
+    )
+
+
+def test_there_is_room_for_so_many():
+    bench = Bench(pending_max=2)
+    assert bench.proposals.room == 2
+    bench.sent()
+    assert (bench.proposals.room, len(bench.proposals)) == (1, 1)
+    bench.sent()
+    assert bench.proposals.room == 0
+    assert bench.propose() is None
+    assert bench.engine.appends() == []
+
+
+@pytest.mark.parametrize(("version", "written"), [(MAX_INT, True), (MAX_INT + 1, False)])
+def test_no_version_is_above_the_highest(bench, version, written):
+    assert (bench.propose(version=version) is not None) is written
+
+
+def test_ids_differ_and_rise(bench):
+    ids = [bench.proposals.new_id() for _ in range(50)]
+    assert ids == sorted(set(ids))
+    other = Bench()
+    other.engine.now.wall_ms += 1
+    assert other.proposals.new_id() > ids[-1]
+
+
+# --- reports and what is read back --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACCEPTED, Verdict.ASSERT_EQUAL])
+@pytest.mark.parametrize("reported", [False, True])
+def test_accepted_is_the_end_with_the_report_or_without(bench, token, verdict, reported):
+    if reported:
+        bench.appended(token, 5)
+    bench.read_back(5, verdict)
+    assert bench.ends == [Result(Status.ACCEPTED, verdict, 5)]
+    assert len(bench.proposals) == 0
+    bench.read_back(6, verdict)
+    assert len(bench.ends) == 1
+
+
+def test_rejected_is_the_end_at_the_offset_of_the_report(bench, token):
+    bench.appended(token, 5)
+    bench.read_back(4, Verdict.STALE_VERSION)  # a copy of it by somebody else
+    assert bench.ends == []
+    bench.read_back(5, Verdict.WRONG_BASE)
+    assert bench.ends == [Result(Status.REJECTED, Verdict.WRONG_BASE, 5, "ns/0x00000000_0x80000000")]
+
+
+def test_rejected_before_the_report_waits_for_it(bench, token):
+    bench.read_back(4, Verdict.STALE_VERSION)
+    bench.read_back(5, Verdict.WRONG_BASE)
+    assert bench.ends == []
+    bench.appended(token, 5)
+    assert [(one.status, one.verdict) for one in bench.ends] == [(Status.REJECTED, Verdict.WRONG_BASE)]
+
+
+def test_another_key_or_another_id_is_not_ours(bench, token):
+    bench.appended(token, 5)
+    bench.read_back(5, Verdict.STALE_VERSION, name="t/n/0x80000000_0xffffffff")
+    bench.read_back(5, Verdict.STALE_VERSION, record_id="another")
+    bench.proposals.read_back(RecordRead(Topic.CHANNEL, 0, 5, 0, b"x", b""), Judgement(Verdict.UNDECODABLE))
+    assert bench.ends == []
+
+
+def test_after_an_error_the_first_copy_read_is_the_end(bench, token):
+    bench.failed(token)
+    bench.read_back(5, Verdict.STALE_VERSION)
+    assert bench.statuses == [Status.REJECTED]
+
+
+def test_an_error_behind_a_copy_that_was_rejected_ends_it(bench, token):
+    bench.read_back(5, Verdict.STALE_VERSION)
+    bench.failed(token)
+    assert [(one.status, one.offset) for one in bench.ends] == [(Status.REJECTED, 5)]
+
+
+def test_never_written_is_known_at_once(bench, token):
+    bench.failed(token, never_written=True)
+    assert bench.statuses == [Status.NOT_WRITTEN]
+    bench.failed(token)
+    assert len(bench.ends) == 1
+
+
+@pytest.mark.parametrize(("applied", "ended"), [(4, False), (5, True), (6, True)])
+def test_what_was_read_over_without_its_name_is_undecodable(bench, token, applied, ended):
+    bench.appended(token, 5)
+    bench.read_to(applied)
+    bench.later()
+    assert bench.ends == ([Result(Status.REJECTED, Verdict.UNDECODABLE, 5)] if ended else [])
+
+
+def test_an_offset_of_nought_is_an_offset(bench, token):
+    bench.appended(token, 0)
+    bench.later()
+    assert bench.statuses == [Status.REJECTED]
+
+
+def test_what_has_no_report_yet_is_not_at_an_end(bench, token):
+    bench.read_to(99)
+    bench.later()
+    assert bench.ends == []
+
+
+def test_nothing_is_judged_while_the_partition_is_not(bench, token):
+    bench.appended(token, 5)
+    bench.read_to(9)
+    bench.engine.not_judged = {0}
+    bench.later()
+    assert bench.ends == []
+
+
+# --- errors whose end is open -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("which", "session", "offset", "applied", "judged", "ended"),
+    [
+        ("later", 1, 8, 8, True, True),
+        ("later", 1, 8, 9, True, True),
+        ("later", 1, 8, 7, True, False),
+        ("later", 1, 8, 8, False, False),
+        ("later", 2, 8, 8, True, False),
+        ("earlier", 1, 8, 8, True, False),
+        ("later", 1, 0, 0, True, True),
+    ],
+)
+def test_a_later_one_of_the_same_session_that_was_read_proves_that_it_was_never_written(
+    which, session, offset, applied, judged, ended
+):
+    bench = Bench()
+    first, _ = bench.sent()
+    second, _ = bench.sent()
+    failed, other = (first, second) if which == "later" else (second, first)
+    bench.failed(failed)
+    bench.proposals._others[other] = bench.proposals._others.get(other) or SimpleNamespace(partition=0, failed=None)
+    del bench.proposals._pending[other]
+    bench.appended(other, offset, session)
+    bench.read_to(applied)
+    bench.engine.not_judged = set() if judged else {0}
+    bench.later()
+    assert bench.statuses == ([Status.NOT_WRITTEN] if ended else [])
+
+
+@pytest.mark.parametrize(("after_s", "ended"), [(60.0, False), (60.1, True)])
+def test_after_the_limit_nobody_waits_any_more(bench, token, after_s, ended):
+    bench.failed(token)
+    bench.later(after_s)
+    assert bench.statuses == ([Status.UNKNOWN] if ended else [])
+
+
+def test_the_limit_is_for_what_failed_only(bench, token):
+    bench.later(1_000)
+    assert bench.ends == []
+
+
+def test_another_record_with_its_version_is_its_end(bench, token):
+    bench.failed(token)
+    bench.later()
+    assert bench.ends == []
+    bench.log.move(LOW, "Assigning", to="z", writer="z")
+    bench.later()
+    assert bench.ends == [Result(Status.REJECTED, Verdict.STALE_VERSION)]
+
+
+def test_its_own_record_is_not_another(bench, token):
+    bench.failed(token)
+    bench.log.move(LOW, "Assigning", to="z", writer="z", id=bench.record_id)
+    bench.later()
+    assert bench.ends == []
+
+
+def test_an_assert_is_superseded_by_nothing(bench):
+    bench.proposals.restate(bench.log.key(LOW), bench.ends.append)
+    (append,) = bench.engine.appends()
+    bench.failed(append.token)
+    bench.log.move(LOW, "Assigning", to="z", writer="z")
+    bench.later()
+    assert bench.ends == []
+
+
+def test_a_view_that_is_not_judged_supersedes_nothing(bench, token):
+    bench.failed(token)
+    bench.log.move(LOW, "Assigning", to="z", writer="z")
+    bench.engine.not_judged = {0}
+    bench.later()
+    assert bench.ends == []
+
+
+def test_in_a_doubted_view_nothing_is_said_of_what_failed(bench, token):
+    """Its record may be accepted in it, and was not looked at: what is judged there is read again once the doubt ends."""
+    second, _ = bench.sent()
+    bench.failed(token)
+    bench.engine.not_judged = {0}
+    bench.appended(second, 8)
+    bench.log.move(LOW, "Assigning", to="b", id=bench.record_id)
+    bench.log.move(LOW, "Assigned", to="b", writer="b")
+    bench.read_to(9)
+    bench.later()
+    assert bench.ends == []
+
+
+# --- a join in between --------------------------------------------------------------------------------------------------
+
+
+def test_after_a_join_what_is_the_accepted_record_was_accepted(bench, token):
+    bench.log.move(LOW, "Assigning", to="z", writer="z", id=bench.record_id)
+    bench.proposals.view_replaced(0)
+    assert bench.ends == [Result(Status.ACCEPTED, Verdict.ACCEPTED, 1)]
+
+
+@pytest.mark.parametrize(("offset", "ended"), [(0, True), (3, True), (4, False)])
+def test_what_lay_in_the_part_that_was_joined_is_unknown(bench, token, offset, ended):
+    bench.log.view.applied = 3
+    bench.appended(token, offset)
+    bench.proposals.view_replaced(0)
+    assert bench.statuses == ([Status.UNKNOWN] if ended else [])
+
+
+@pytest.mark.parametrize(("offset", "ended"), [(3, True), (4, False)])
+def test_so_is_what_is_reported_later(bench, token, offset, ended):
+    bench.log.view.applied = 3
+    bench.proposals.view_replaced(0)
+    assert bench.ends == []
+    bench.appended(token, offset)
+    assert bench.statuses == ([Status.UNKNOWN] if ended else [])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_error_around_a_join_is_unknown(bench, token, before):
+    if before:
+        bench.failed(token)
+    bench.proposals.view_replaced(0)
+    if not before:
+        assert bench.ends == []
+        bench.failed(token)
+        bench.later()
+    assert bench.statuses == [Status.UNKNOWN]
+
+
+def test_a_copy_that_is_rejected_behind_a_join_and_an_error_says_nothing(bench, token):
+    bench.proposals.view_replaced(0)
+    bench.failed(token)
+    bench.read_back(9, Verdict.STALE_VERSION)
+    assert bench.ends == [Result(Status.UNKNOWN)]
+
+
+def test_another_partition_is_not_concerned(bench, token):
+    bench.failed(token)
+    bench.proposals._held.append([])
+    bench.proposals._engine.replicas.append(SimpleNamespace(applied=0, view=FoldLog().view, caught_up=True))
+    bench.proposals.view_replaced(1)
+    assert bench.ends == []
+
+
+# --- records that are not judged ----------------------------------------------------------------------------------------
+
+
+def test_a_control_record_tells_only_of_its_error(bench):
+    told = []
+    bench.proposals.control(0, b"!x", {"a": 1}, failed=lambda: told.append(1))
+    (first,) = bench.engine.appends()
+    assert (first.key, orjson.loads(first.value), first.partition) == (b"!x", {"a": 1}, 0)
+    bench.appended(first.token, 5)
+    bench.failed(first.token)
+    assert told == []
+    bench.proposals.control(0, b"!x", {}, failed=lambda: told.append(2))
+    bench.failed(bench.engine.appends()[0].token)
+    bench.proposals.control(0, b"!x", {})
+    bench.failed(bench.engine.appends()[0].token)
+    bench.proposals.purge(0, b"t/x")
+    (null,) = bench.engine.appends()
+    assert (null.key, null.value) == (b"t/x", None)
+    assert told == [2]
+    assert (len(bench.proposals), bench.ends) == (0, [])

@@ -1,0 +1,500 @@
+"""The reaction table alone, with every answer of its neighbours set: what is called, what is written, what is held, and when."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statechannel.core.inputs import HookFinished
+from statechannel.core.proposals import Result, Status
+from statechannel.core.reactions import Due, Holding
+from statechannel.core.states import Action, Flow, State
+from tests.support.stub_engine import HIGH, LOW, FoldLog
+from tests.support.stub_engine import ReactionsBench as Bench
+
+QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
+LOWER, UPPER = (f"t/n/{one}" for one in QUARTERS)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- each state ---------------------------------------------------------------------------------------------------------
+
+
+def test_assigning_prepares_then_returns_then_serves(bench):
+    bench.seen(LOW, "Assigning", to="a", writer="b", operation="op1", flow="assignment", colour="red")
+    assert bench.hooks() == [("on_own", LOW, 3, None)]
+    assert bench.written() == []
+    assert bench.reactions.holdings == {LOW: Holding(None, 3)}
+    assert (bench.reactions.serving(), bench.reactions.serving_count) == ({}, 0)
+    bench.finish()
+    (made,) = bench.written()
+    done = made.pop("done")
+    assert made == {
+        "key": LOW, "state": State.ASSIGNED, "action": Action.RETURN, "flow": "assignment", "operation": "op1",
+        "from_": None, "to": "a", "carried": {"colour": "red"},
+    }  # fmt: skip
+    done(Result(Status.ACCEPTED))
+    bench.seen(LOW, "Assigned", to="a")
+    assert bench.hooks() == [("on_serve", LOW, 3, None)]
+    assert (bench.reactions.serving(), bench.reactions.serving_count) == ({LOW: 3}, 1)
+    assert (bench.reactions.generation(LOW), bench.reactions.generation(HIGH)) == (3, None)
+    assert bench.reactions.tasks == {}
+    bench.changed()
+    assert (bench.hooks(), bench.written()) == ([], [])
+
+
+def test_assigning_of_another_is_nothing(bench):
+    bench.seen(LOW, "Assigning", to="b")
+    bench.seen(LOW, "Assigned", to="b", writer="b")
+    assert (bench.hooks(), bench.written(), bench.reactions.tasks) == ([], [], {})
+
+
+def test_while_draining_it_declines_without_a_hook(bench):
+    bench.engine.draining = True
+    bench.seen(LOW, "Assigning", to="a", writer="b", operation="op1", flow="assignment")
+    assert bench.hooks() == []
+    (made,) = bench.written()
+    assert (made["state"], made["action"], made["from_"], made["flow"], made["operation"]) == (
+        State.UNASSIGNED, Action.DECLINE, "a", "assignment", "op1",
+    )  # fmt: skip
+    assert made.get("to") is None
+
+
+def test_a_draining_that_begins_while_it_prepares_turns_the_return_into_a_decline(bench):
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.reactions.recheck()
+    assert (bench.hooks(), bench.written()) == ([], [])
+    bench.engine.draining = True
+    bench.reactions.recheck()
+    assert bench.hooks() == [("on_release", LOW, 3, None)]
+    assert bench.one_written() == (State.UNASSIGNED, Action.DECLINE, "a", None)
+    assert bench.reactions.holdings == {}
+
+
+def test_a_draining_that_begins_behind_the_record_leaves_it(bench):
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.finish()
+    bench.written()
+    bench.engine.draining = True
+    bench.reactions.recheck()
+    assert (bench.hooks(), bench.written()) == ([], [])
+
+
+def test_assigned_by_another_process_of_this_broker_is_resumed(bench):
+    bench.log.own(LOW, "a", writer="a-0")
+    bench.engine.heard_ms["a-0"] = 77
+    bench.changed()
+    assert bench.hooks() == [("on_own", LOW, 4, None)]
+    bench.finish()
+    (made,) = bench.written()
+    assert (made["state"], made["action"], made["to"], made["lost"]) == (
+        State.ASSIGNED, Action.RESUME, "a", {"broker": "a", "incarnation": "a-0", "last_heard_ms": 77},
+    )  # fmt: skip
+    bench.seen(LOW, "Assigned", to="a")
+    assert bench.hooks() == [("on_serve", LOW, 4, None)]
+
+
+def test_a_predecessor_that_was_never_heard_is_not_told(bench):
+    bench.log.own(LOW, "a", writer="a-0")
+    bench.changed()
+    bench.hooks()
+    bench.finish()
+    (made,) = bench.written()
+    assert made["lost"] is None
+
+
+def test_what_it_serves_is_resumed_where_nobody_can_know_that_it_does(bench):
+    bench.serving()
+    bench.log.key(LOW).server = None
+    bench.changed()
+    assert bench.hooks() == [("on_own", LOW, 4, None)]
+    bench.finish()
+    (made,) = bench.written()
+    assert (made["action"], made["lost"]) == (Action.RESUME, None)
+
+
+def test_what_another_process_serves_under_this_id_is_let_go(bench):
+    bench.serving()
+    bench.seen(LOW, "Assigned", to="a", writer="a-2")
+    assert bench.hooks() == [("on_release", LOW, 3, None), ("on_own", LOW, 5, None)]
+    assert bench.reactions.serving() == {}
+
+
+def test_what_goes_to_another_is_let_go_and_told_whose_it_is(bench):
+    bench.serving()
+    bench.seen(LOW, "Assigning", to="b", writer="b", forced=True)
+    assert bench.hooks() == [("on_release", LOW, 3, "b")]
+    assert (bench.reactions.holdings, bench.reactions.tasks) == ({}, {})
+
+
+def test_what_it_only_prepares_and_goes_elsewhere_is_let_go_at_that_generation(bench):
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.seen(LOW, "Unassigned", from_="a", writer="b", forced=True)
+    assert bench.hooks() == [("on_release", LOW, 3, None)]
+
+
+def test_releasing_with_a_destination_lets_go_then_assigns(bench):
+    bench.serving()
+    bench.seen(LOW, "Releasing", from_="a", to="b", operation="op2", flow="transfer")
+    assert bench.hooks() == [("on_release", LOW, 3, "b")]
+    assert bench.reactions.serving() == {LOW: 3}, "it serves until the hook has returned"
+    bench.finish()
+    assert bench.reactions.serving() == {}
+    (made,) = bench.written()
+    assert (made["state"], made["action"], made["from_"], made["to"], made["operation"], made["flow"]) == (
+        State.ASSIGNING, Action.TRANSFER, "a", "b", "op2", "transfer",
+    )  # fmt: skip
+
+
+def test_releasing_without_one_unassigns(bench):
+    bench.serving()
+    bench.seen(LOW, "Releasing", from_="a")
+    assert bench.hooks() == [("on_release", LOW, 3, None)]
+    bench.finish()
+    assert bench.one_written() == (State.UNASSIGNED, Action.UNLOAD, "a", None)
+
+
+def test_a_restarted_source_writes_at_once(bench):
+    bench.log.own(LOW, "a", writer="a-0")
+    bench.log.move(LOW, "Releasing", "a", "b", writer="a-0")
+    bench.changed()
+    assert bench.hooks() == []
+    assert bench.one_written() == (State.ASSIGNING, Action.TRANSFER, "a", "b")
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_a_destination_that_is_lost_before_has_it_taken_back_unless_draining(bench, draining):
+    bench.serving()
+    bench.engine.lost = {"b"}
+    bench.engine.draining = draining
+    bench.seen(LOW, "Releasing", from_="a", to="b")
+    assert bench.hooks() == [("on_release", LOW, 3, "b") if draining else ("on_own", LOW, 5, None)]
+    bench.finish()
+    wanted = (State.ASSIGNING, Action.TRANSFER, "a", "b") if draining else (State.ASSIGNED, Action.RESUME, None, "a")
+    assert bench.one_written() == wanted
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_one_that_is_lost_while_it_lets_go_as_well(bench, draining):
+    bench.serving()
+    bench.seen(LOW, "Releasing", from_="a", to="b")
+    bench.hooks()
+    bench.engine.lost = {"b"}
+    bench.engine.draining = draining
+    bench.finish()
+    if draining:
+        assert bench.one_written() == (State.ASSIGNING, Action.TRANSFER, "a", "b")
+        return
+    assert bench.hooks() == [("on_own", LOW, 5, None)]
+    assert bench.reactions.holdings == {LOW: Holding(None, 5)}
+    assert bench.written() == []
+    bench.finish()
+    assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+
+
+def test_a_bundle_that_is_unassigned_is_no_ones_concern(bench):
+    bench.serving()
+    bench.engine.lost = {"b"}
+    bench.seen(LOW, "Releasing", from_="a")
+    bench.hooks()
+    bench.finish()
+    assert bench.one_written() == (State.UNASSIGNED, Action.UNLOAD, "a", None)
+    bench.seen(LOW, "Unassigned", from_="a")
+    assert (bench.hooks(), bench.reactions.tasks, bench.reactions.holdings) == ([], {}, {})
+
+
+# --- splits -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_split_prepares_its_children_then_serves_them_in_place_of_their_parent(bench):
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS, operation="op3", flow="split")
+    assert bench.hooks() == [("on_own", LOWER, 6, None), ("on_own", UPPER, 6, None)]
+    assert bench.reactions.serving() == {LOW: 3}
+    first, second = bench.engine.hook_ids
+    bench.reactions.hook_finished(HookFinished(first))
+    assert bench.written() == []
+    bench.reactions.hook_finished(HookFinished(second))
+    (made,) = bench.written()
+    assert (made["state"], made["action"], made["from_"], made["children"], made["operation"]) == (
+        State.DELETED, Action.SPLIT, "a", QUARTERS, "op3",
+    )  # fmt: skip
+    bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
+    assert bench.hooks() == [("on_serve", LOWER, 6, None), ("on_serve", UPPER, 6, None)]
+    assert bench.reactions.serving() == {LOWER: 6, UPPER: 6}
+    assert bench.reactions.tasks == {}
+
+
+@pytest.mark.parametrize(
+    "children",
+    [
+        None, QUARTERS[:1], ["0x00000000_0x80000000"], [QUARTERS[0], "0x40000000_0x80000001"],
+        ["0x00000001_0x40000000", QUARTERS[1]],
+    ],
+)  # fmt: skip
+def test_without_a_plan_that_fits_it_is_cut_in_two(bench, children):
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", **({} if children is None else {"children": children}))
+    assert bench.hooks() == [("on_own", LOWER, 6, None), ("on_own", UPPER, 6, None)]
+
+
+def test_a_plan_with_three_parts_is_kept():
+    bench = Bench()
+    bench.serving()
+    parts = ["0x00000000_0x00000005", "0x00000005_0x00000007", "0x00000007_0x80000000"]
+    bench.seen(LOW, "Splitting", from_="a", children=parts)
+    assert [hook[1] for hook in bench.hooks()] == [f"t/n/{part}" for part in parts]
+
+
+@pytest.mark.parametrize(("width", "cut"), [(1, False), (2, True)])
+def test_a_bundle_too_narrow_to_cut_is_given_up(width, cut):
+    narrow = f"0x00000000_0x{width:08x}"
+    bench = Bench(FoldLog((narrow, f"0x{width:08x}_0xffffffff")))
+    bench.serving(f"t/n/{narrow}")
+    bench.seen(f"t/n/{narrow}", "Splitting", from_="a")
+    assert len(bench.hooks()) == (2 if cut else 1)
+    if cut:
+        return
+    bench.finish()
+    assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+    bench.seen(f"t/n/{narrow}", "Assigned", to="a")
+    assert bench.hooks() == [("on_serve", f"t/n/{narrow}", 5, None)]
+
+
+@pytest.mark.parametrize(("most", "cut"), [(2, True), (1, False)])
+def test_a_plan_with_too_many_parts_is_given_up(most, cut):
+    bench = Bench(split_parts_max=most)
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    hooks = bench.hooks()
+    assert hooks == ([("on_own", LOWER, 6, None), ("on_own", UPPER, 6, None)] if cut else [("on_own", LOW, 5, None)])
+
+
+def test_a_restarted_splitter_gives_up(bench):
+    bench.log.own(LOW, "a", writer="a-0")
+    bench.log.move(LOW, "Splitting", "a", writer="a-0")
+    bench.changed()
+    assert bench.hooks() == [("on_own", LOW, 5, None)]
+    assert bench.reactions.holdings == {LOW: Holding(None, 5)}
+    bench.finish()
+    assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+
+
+def test_a_split_that_another_process_committed_is_resumed_child_by_child(bench):
+    bench.log.own(LOW, "a", writer="a-0")
+    bench.log.move(LOW, "Splitting", "a", writer="a-0")
+    bench.log.move(LOW, "Deleted", "a", writer="a-0", children=QUARTERS)
+    bench.changed()
+    assert bench.hooks() == [("on_own", LOWER, 7, None), ("on_own", UPPER, 7, None)]
+
+
+@pytest.mark.parametrize(
+    "others", [QUARTERS, ["0x00000000_0x20000000", "0x20000000_0x80000000"]], ids=["as meant", "cut elsewhere"]
+)
+def test_what_it_prepared_for_a_split_that_somebody_else_commits_is_let_go_and_its_own_children_are_kept(bench, others):
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    bench.hooks()
+    bench.seen(LOW, "Deleted", from_="a", writer="a-0", children=others)
+    hooks = bench.hooks()
+    names = [f"t/n/{one}" for one in others]
+    assert {hook for hook in hooks if hook[0] == "on_release"} == {
+        ("on_release", LOW, 3, None), ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None),
+    }  # fmt: skip
+    assert [hook for hook in hooks if hook[0] == "on_own"] == [("on_own", name, 7, None) for name in names]
+    assert bench.reactions.holdings == {name: Holding(None, 7) for name in bench.reactions.tasks} != {}
+
+
+def test_a_split_that_is_repaired_over_its_head_lets_its_children_go(bench):
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    bench.hooks()
+    bench.seen(LOW, "Unassigned", from_="a", writer="b", forced=True)
+    assert set(bench.hooks()) == {
+        ("on_release", LOW, 3, None), ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None),
+    }  # fmt: skip
+    assert (bench.reactions.holdings, bench.reactions.tasks) == ({}, {})
+
+
+# --- hooks that fail ----------------------------------------------------------------------------------------------------
+
+
+def test_own_fails_in_an_assignment(bench):
+    bench.seen(LOW, "Assigning", to="a", writer="b", operation="op1")
+    bench.hooks()
+    bench.finish("no disk")
+    assert bench.hooks() == [("on_release", LOW, 3, None)]
+    assert bench.one_written() == (State.UNASSIGNED, Action.DECLINE, "a", None)
+    ((event, facts),) = bench.engine.events
+    assert (event, facts["bundle"], facts["error"]) == ("hook.failed", LOW, "no disk")
+    assert (facts["due"], facts["version"], facts["operation"], facts["offset"]) == (Due.RETURN, 2, "op1", 1)
+
+
+def test_own_fails_in_a_resumption(bench):
+    bench.log.own(LOW, "a", writer="a-0")
+    bench.changed()
+    bench.hooks()
+    bench.finish("no disk")
+    assert bench.hooks() == [("on_release", LOW, 4, None)]
+    (made,) = bench.written()
+    assert (made["state"], made["action"], made["flow"], made["from_"]) == (
+        State.RELEASING, Action.DECLINE, Flow.UNLOAD, "a",
+    )  # fmt: skip
+
+
+def test_own_fails_in_a_taking_back(bench):
+    bench.serving()
+    bench.engine.lost = {"b"}
+    bench.seen(LOW, "Releasing", from_="a", to="b")
+    bench.hooks()
+    bench.finish("no disk")
+    assert bench.hooks() == [("on_release", LOW, 3, "b")]
+    assert bench.one_written() == (State.ASSIGNING, Action.TRANSFER, "a", "b"), (
+        "not taken back again, though it is lost"
+    )
+
+
+def test_own_of_a_child_fails_and_the_split_is_given_up(bench):
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    bench.hooks()
+    old = list(bench.engine.hook_ids)
+    bench.finish("no disk", 0)
+    assert bench.hooks() == [
+        ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None), ("on_own", LOW, 5, None),
+    ]  # fmt: skip
+    assert bench.reactions.holdings == {LOW: Holding(3, 5)}
+    bench.reactions.hook_finished(HookFinished(old[1]))  # comes too late to count
+    assert bench.written() == []
+    bench.finish()
+    assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+
+
+def test_own_fails_in_a_giving_up(bench):
+    bench.log.own(LOW, "a", writer="a-0")
+    bench.log.move(LOW, "Splitting", "a", writer="a-0")
+    bench.changed()
+    bench.hooks()
+    bench.finish("no disk")
+    assert bench.hooks() == [("on_release", LOW, 5, None)]
+    assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+
+
+def test_release_fails_and_the_record_is_written_all_the_same(bench):
+    bench.serving()
+    bench.seen(LOW, "Releasing", from_="a", to="b")
+    bench.hooks()
+    bench.finish("stuck")
+    assert bench.one_written() == (State.ASSIGNING, Action.TRANSFER, "a", "b")
+    assert bench.reactions.holdings == {}
+
+
+def test_hooks_that_nobody_waits_for_any_more_are_nothing(bench):
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.seen(LOW, "Unassigned", from_="a", writer="b", forced=True)
+    bench.finish()
+    bench.reactions.hook_finished(HookFinished(999, "unknown"))
+    assert (bench.written(), bench.engine.events) == ([], [])
+
+
+@pytest.mark.parametrize(("after_s", "late"), [(14.9, False), (15.0, True)])
+def test_a_hook_has_until_its_deadline(bench, after_s, late):
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.later(after_s)
+    assert [event for event, _ in bench.engine.events] == (["hook.late"] if late else [])
+    assert bool(bench.written()) is late
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------
+
+
+def ready(bench: Bench) -> None:
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.finish()
+
+
+def test_an_accepted_record_is_not_written_again_and_a_rejected_one_after_the_interval(bench):
+    ready(bench)
+    assert bench.one_written() == (State.ASSIGNED, Action.RETURN, None, "a")
+    bench.done(Result(Status.REJECTED))
+    bench.later(0.49)
+    assert bench.written() == []
+    bench.later(0.01)
+    assert bench.one_written() == (State.ASSIGNED, Action.RETURN, None, "a")
+    bench.done(Result(Status.ACCEPTED))
+    bench.later(0.6)
+    assert bench.written() == []
+
+
+def test_one_whose_end_is_open_is_written_again_after_two_intervals(bench):
+    ready(bench)
+    assert len(bench.written()) == 1
+    bench.later(0.99)
+    assert bench.written() == []
+    bench.later(0.01)
+    assert len(bench.written()) == 1
+    bench.later(0.5)
+    assert bench.written() == []
+
+
+def test_what_has_no_room_is_tried_again(bench):
+    bench.engine.proposals.full = True
+    ready(bench)
+    bench.engine.proposals.full = False
+    bench.later(0.4)
+    assert bench.written() == []
+    bench.later(0.1)
+    assert len(bench.written()) == 1
+
+
+def test_nothing_is_written_while_it_may_not_and_then_after_the_interval(bench):
+    bench.engine.may_write = False
+    ready(bench)
+    bench.later(0.6)
+    assert bench.written() == []
+    bench.engine.may_write = True
+    bench.later(0.4)
+    assert bench.written() == []
+    bench.later(0.1)
+    assert len(bench.written()) == 1
+
+
+@pytest.mark.parametrize(("after_s", "writes"), [(1.9, False), (2.0, True), (2.1, True)])
+def test_who_waits_for_a_lease_waits_from_the_beginning(bench, after_s, writes):
+    asked = []
+
+    def wait_s(key: Any, due: Due) -> float:
+        asked.append((key.name, due))
+        return 2.0
+
+    bench.engine.lease = SimpleNamespace(wait_s=wait_s)
+    ready(bench)
+    assert asked == [(LOW, Due.RETURN)]
+    bench.later(after_s)
+    assert bool(bench.written()) is writes
+
+
+def test_an_end_that_comes_when_the_state_asks_for_something_else_changes_nothing(bench):
+    ready(bench)
+    bench.one_written()
+    late = bench.done
+    bench.seen(LOW, "Unassigned", from_="a", writer="b", forced=True)
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.finish()
+    assert len(bench.written()) == 1
+    late(Result(Status.REJECTED))
+    bench.later(0.9)
+    assert bench.written() == []

@@ -1,0 +1,76 @@
+"""Tables of a reader that others fill: they are bounded, and what is forgotten changes nothing that anybody judges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from statechannel.core import view as module
+from statechannel.core.inputs import RecordRead, Topic
+from statechannel.core.replay import read_many
+from statechannel.core.verdict import Verdict
+from statechannel.core.view import View
+from statechannel.core.view_rows import dump, restore
+from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
+
+WHOLE = "0x00000000_0xffffffff"
+
+
+def log_of(writers: int) -> list[RecordRead]:
+    """One bundle goes to and fro; every record is of another process, and the first one comes again at the end."""
+    records, base = [RecordRead(Topic.CHANNEL, 0, 0, 0, NAMESPACE, CREATED)], f"ns1/{WHOLE}"
+    for number in range(1, writers + 1):
+        moved = {"from": None, "to": "z"} if number % 2 else {"from": "z", "to": None}
+        value: dict[str, Any] = {
+            "format": 1, "kind": "proposal", "id": f"r{number}", "covers": number - 1, "version": number + 1, "base": base,
+            "by": {"broker": "z", "incarnation": f"z{number % (writers - 1)}"},
+            "state": "Assigning" if number % 2 else "Unassigned", **moved,
+        }  # fmt: skip
+        base = f"r{number}"
+        records.append(RecordRead(Topic.CHANNEL, 0, number, 0, BUNDLE, orjson.dumps(value)))
+    return records
+
+
+def judged(records: list[RecordRead]) -> View:
+    view = View(0, 1)
+    assert {view.read(read.offset, read.key, read.value).verdict for read in records} == {Verdict.ACCEPTED}
+    return view
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10_000])
+def test_writers_are_bounded_and_no_state_hangs_on_who_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    records = log_of(50)
+    whole = judged(records)
+    assert len(whole.writers) > 40
+    monkeypatch.setattr(module, "WRITERS_MAX", limit)
+    view, bulk = judged(records), View(0, 1)
+    assert read_many(bulk, records, 0, len(records)) == len(records)
+    for one in (view, bulk, restore(0, 1, dump(whole), whole.applied)):
+        assert len(one.writers) <= limit
+        assert list(dump(one)) == list(dump(whole))
+
+
+def test_a_flood_of_registry_names_makes_nobody_absent() -> None:
+    engine = LoneEngine([(NAMESPACE, CREATED, 1000)], members_max=20)
+    engine.run(8)
+    engine.hear("b")
+    assert engine.engine.is_lost("nobody")
+    for number in range(100):
+        engine.hear(f"x{number}")
+    engine.hear("c")
+    members = engine.engine.presence.members
+    assert len(members.alive) == 20
+    assert {"a", "b"} <= set(members.alive)
+    assert engine.events.count("registry.full") == 1
+    assert not engine.engine.is_lost("c"), "it is heard, and there is no room for it"
+    for _ in range(14):
+        engine.hear("b")
+        engine.hear("c")
+        engine.run(1)
+    assert set(members.alive) == {"a", "b", "c"}
+    assert engine.engine.is_lost("nobody")
+    assert not engine.engine.is_lost("c")

@@ -1,0 +1,124 @@
+"""The election follows the loop that acts on the seat: a loop that halts gives it up, one that goes on stands again."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from statechannel.core.inputs import Input, LeadershipChanged
+from statechannel.kafka import election as election_module
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.election import LeaderElection, Progress
+
+LIMIT_S = 6.0
+
+
+class LoneGroup:
+    """A consumer whose group has no other member: whoever subscribes is seated at the next poll."""
+
+    def __init__(self, _: object) -> None:
+        self.subscribed = False
+        self.seated = False
+        self.closed = False
+        self._on_assign: Callable[..., None] = lambda *_: None
+
+    def subscribe(self, _: list[str], *, on_assign: Callable[..., None], **_callbacks: object) -> None:
+        self.subscribed, self._on_assign = True, on_assign
+
+    def unsubscribe(self) -> None:
+        self.subscribed = self.seated = False
+
+    def poll(self, _: float) -> None:
+        time.sleep(0.001)
+        if self.subscribed and not self.seated:
+            self.seated = True
+            self._on_assign(self, ["the seat"])
+
+    def incremental_assign(self, _: object) -> None: ...
+
+    def pause(self, _: object) -> None: ...
+
+    def assignment(self) -> list[str]:
+        return ["the seat"] if self.seated else []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Loop:
+    """Whose progress is asked for."""
+
+    def __init__(self) -> None:
+        self.halted_s = 0.0
+
+    def last_s(self) -> float:
+        return time.monotonic() - self.halted_s
+
+
+class Bench:
+    def __init__(self, progress: Progress | None) -> None:
+        self.told: list[Input] = []
+        settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1")
+        self.election = LeaderElection(settings, "leader", "group", self.told.append, progress=progress)
+        self.group: Any = self.election._consumer
+        self.election.stand(True)
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + 10.0
+        while not condition():
+            assert time.monotonic() < deadline_s, self.told
+            time.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def _lone_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election_module, "Consumer", LoneGroup)
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def bench(loop: Loop) -> Iterator[Bench]:
+    bench = Bench(Progress(loop.last_s, LIMIT_S))
+    yield bench
+    bench.election.close()
+
+
+def test_a_loop_that_halts_for_too_long_gives_the_seat_up_and_comes_back(loop: Loop, bench: Bench) -> None:
+    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    loop.halted_s = LIMIT_S + 1.0
+    bench.wait(lambda: not bench.group.subscribed)
+    assert bench.told == [LeadershipChanged(True), LeadershipChanged(False)]
+    loop.halted_s = 0.1
+    bench.wait(lambda: len(bench.told) == 3)
+    assert bench.told[-1] == LeadershipChanged(True)
+
+
+def test_a_short_halt_keeps_it(loop: Loop, bench: Bench) -> None:
+    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    loop.halted_s = LIMIT_S - 1.0
+    polled = bench.election._polled_s
+    bench.wait(lambda: bench.election._polled_s > polled + 0.1)
+    assert bench.told == [LeadershipChanged(True)]
+
+
+def test_who_withdraws_while_the_loop_halts_does_not_come_back(loop: Loop, bench: Bench) -> None:
+    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    loop.halted_s = LIMIT_S + 1.0
+    bench.wait(lambda: len(bench.told) == 2)
+    bench.election.stand(False)
+    loop.halted_s = 0.0
+    polled = bench.election._polled_s
+    bench.wait(lambda: bench.election._polled_s > polled + 0.1)
+    assert not bench.group.subscribed
+
+
+def test_without_a_loop_to_follow_nothing_is_asked() -> None:
+    bench = Bench(None)
+    bench.wait(lambda: bench.told == [LeadershipChanged(True)])
+    bench.election.close()
+    assert bench.group.closed

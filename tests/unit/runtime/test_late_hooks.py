@@ -1,0 +1,264 @@
+"""A hook that runs on after its deadline keeps its turn: what follows waits, and `on_release` is really the last."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from statechannel.core.effects import CallHook, Hook
+from statechannel.core.inputs import HookFinished
+from statechannel.runtime.hook_runner import HookRunner
+from statechannel.runtime.hooks import BlockingBrokerHooks, BrokerHooks, ThreadedHooks
+
+BUNDLE = "a/b/0x00000000_0xffffffff"
+OTHER = "a/b/0x00000000_0x10000000"
+
+
+def call(
+    hook_id: int,
+    hook: Hook,
+    generation: int = 5,
+    *,
+    bundle: str = BUNDLE,
+    deadline_s: float = 0.05,
+    to: str | None = None,
+) -> CallHook:
+    return CallHook(hook_id, hook, bundle, generation, to, deadline_s)
+
+
+_gates: list[asyncio.Event | threading.Event] = []
+
+
+@pytest.fixture(autouse=True)
+async def gates_open_at_the_end() -> AsyncIterator[None]:
+    """So that a test that fails leaves no hook behind that nothing can end."""
+    yield
+    while _gates:
+        _gates.pop().set()
+    await asyncio.sleep(0)
+
+
+class Bench:
+    def __init__(self, hooks: BrokerHooks) -> None:
+        self.finished: list[HookFinished] = []
+        self.runner = HookRunner(hooks, feed=self.finished.append, urls_of=lambda _: {})  # type: ignore[arg-type]
+
+    @property
+    def failed(self) -> list[int]:
+        return [one.hook_id for one in self.finished if one.error is not None]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - threads and plain lists have no event
+            await asyncio.sleep(0.005)
+
+
+class Slow(BlockingBrokerHooks):
+    """Its `on_own` returns when the test lets it."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, int]] = []
+        self.gate = threading.Event()
+        _gates.append(self.gate)
+        self.raises: Exception | None = None
+
+    def on_own(self, bundle: str, generation: int) -> None:
+        self.log.append(("own begins", generation))
+        assert self.gate.wait(20)
+        self.log.append(("own ends", generation))
+        if self.raises is not None:
+            raise self.raises
+
+    def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        self.log.append((f"release to {destination}", generation))
+
+
+class Stubborn(BrokerHooks):
+    """The same as a coroutine that swallows its cancellation."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, int]] = []
+        self.gate = asyncio.Event()
+        _gates.append(self.gate)
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        self.log.append(("own begins", generation))
+        while not self.gate.is_set():
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                continue
+        self.log.append(("own ends", generation))
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        self.log.append((f"release to {destination}", generation))
+
+
+def benches() -> list[Callable[[], tuple[Bench, "Slow | Stubborn"]]]:
+    def threaded() -> tuple[Bench, Slow]:
+        hooks = Slow()
+        return Bench(ThreadedHooks(hooks, threads=4)), hooks
+
+    def coroutines() -> tuple[Bench, Stubborn]:
+        hooks = Stubborn()
+        return Bench(hooks), hooks
+
+    return [threaded, coroutines]
+
+
+@pytest.mark.parametrize("make", benches(), ids=["threads", "coroutines"])
+async def test_release_comes_after_the_late_own_although_both_have_failed_in_time(make) -> None:
+    bench, hooks = make()
+    bench.runner.call(call(1, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1])  # the engine hears of it at the deadline
+    assert (bench.runner.counts.late, bench.runner.counts.running) == (1, 1)
+    bench.runner.call(call(2, Hook.ON_RELEASE))
+    await until(lambda: bench.failed == [1, 2])
+    assert hooks.log == [("own begins", 5)]
+    assert bench.runner.counts.owed == 1
+    hooks.gate.set()
+    await until(lambda: bench.runner.counts.running == 0)
+    assert hooks.log == [("own begins", 5), ("own ends", 5), ("release to None", 5)]
+    assert bench.runner.counts.owed == 0
+    assert len(bench.finished) == 2  # a late end is not told again
+
+
+@pytest.mark.parametrize("make", benches(), ids=["threads", "coroutines"])
+async def test_release_that_is_in_time_ends_well_behind_the_late_own(make) -> None:
+    bench, hooks = make()
+    bench.runner.call(call(1, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1])
+    bench.runner.call(call(2, Hook.ON_RELEASE, deadline_s=20, to="b2"))
+    hooks.gate.set()
+    await until(lambda: len(bench.finished) == 2)
+    assert bench.finished[1] == HookFinished(2, None)
+    assert hooks.log == [("own begins", 5), ("own ends", 5), ("release to b2", 5)]
+
+
+async def test_own_that_waited_too_long_is_never_called_and_one_release_stands_for_all() -> None:
+    hooks = Slow()
+    bench = Bench(ThreadedHooks(hooks, threads=4))
+    bench.runner.call(call(1, Hook.ON_OWN, 5))
+    await until(lambda: bench.failed == [1])
+    last = 1
+    for generation in (8, 11, 14):  # assigned here again and again, while the first never returns
+        bench.runner.call(call(last + 1, Hook.ON_RELEASE, generation - 3))
+        bench.runner.call(call(last + 2, Hook.ON_OWN, generation))
+        await until(lambda end=last + 2: bench.failed == list(range(1, end + 1)))  # type: ignore[misc]
+        last += 2
+    bench.runner.call(call(last + 1, Hook.ON_RELEASE, 14, deadline_s=20))
+    assert len(bench.runner._lanes[BUNDLE].waiting) == 1
+    hooks.gate.set()
+    await until(lambda: bench.runner.counts.running == 0)
+    assert hooks.log == [("own begins", 5), ("own ends", 5), ("release to None", 5)]
+    assert bench.finished[-1] == HookFinished(last + 1, None)
+
+
+async def test_hooks_of_other_bundles_do_not_wait_for_a_late_one() -> None:
+    hooks = Slow()
+    bench = Bench(ThreadedHooks(hooks, threads=4))
+    bench.runner.call(call(1, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1])
+    bench.runner.call(call(2, Hook.ON_RELEASE, bundle=OTHER, deadline_s=20))
+    await until(lambda: len(bench.finished) == 2)
+    assert bench.finished[1] == HookFinished(2, None)
+    hooks.gate.set()
+    await until(lambda: bench.runner.counts.late == 0)
+
+
+async def test_what_a_late_thread_raises_is_no_second_end_and_lets_the_next_begin() -> None:
+    hooks = Slow()
+    hooks.raises = OSError("disk full")
+    bench = Bench(ThreadedHooks(hooks, threads=4))
+    bench.runner.call(call(1, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1])
+    bench.runner.call(call(2, Hook.ON_RELEASE, deadline_s=20))
+    hooks.gate.set()
+    await until(lambda: len(bench.finished) == 2)
+    assert bench.failed == [1]
+    assert hooks.log[-1] == ("release to None", 5)
+
+
+async def test_with_all_threads_kept_the_pool_is_seen_as_exhausted_and_a_release_is_called_once_one_is_free() -> None:
+    hooks = Slow()
+    bench = Bench(ThreadedHooks(hooks, threads=1))
+    bench.runner.call(call(1, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1])
+    assert bench.runner.counts.threads == bench.runner.counts.late == 1
+    bench.runner.call(call(2, Hook.ON_RELEASE, bundle=OTHER))
+    bench.runner.call(call(3, Hook.ON_OWN, bundle="a/b/0x10000000_0xffffffff"))
+    await until(lambda: sorted(bench.failed) == [1, 2, 3])
+    hooks.gate.set()
+    await until(lambda: bench.runner.counts.running == 0)
+    assert hooks.log == [("own begins", 5), ("own ends", 5), ("release to None", 5)]  # the third was never called
+
+
+# --- the end of a member --------------------------------------------------------------------------------------------
+
+
+class Long(BrokerHooks):
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.gate = asyncio.Event()
+        _gates.append(self.gate)
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        self.log.append("own begins")
+        await self.gate.wait()
+        self.log.append("own ends")
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        self.log.append("release begins")
+        await asyncio.sleep(0.02)
+        self.log.append("release ends")
+
+
+async def test_closing_starts_and_awaits_what_waits_behind_a_running_hook() -> None:
+    hooks = Long()
+    bench = Bench(hooks)
+    bench.runner.call(call(1, Hook.ON_OWN, deadline_s=20))
+    bench.runner.call(call(0, Hook.ON_RELEASE, deadline_s=20))
+    closing = asyncio.create_task(bench.runner.close(20.0))
+    await asyncio.sleep(0)
+    hooks.gate.set()
+    await closing
+    assert hooks.log == ["own begins", "own ends", "release begins", "release ends"]
+
+
+async def test_closing_waits_for_a_release_behind_a_late_hook_and_not_for_the_late_hook_alone() -> None:
+    hooks = Slow()
+    bench = Bench(ThreadedHooks(hooks, threads=4))
+    bench.runner.call(call(1, Hook.ON_OWN))
+    bench.runner.call(call(2, Hook.ON_OWN, bundle=OTHER))
+    await until(lambda: sorted(bench.failed) == [1, 2])
+    async with asyncio.timeout(20):
+        await bench.runner.close(1000.0)  # both had their deadlines; nothing else is to be called
+    assert hooks.log == [("own begins", 5), ("own begins", 5)]
+    hooks.gate.set()
+
+
+async def test_a_release_that_is_owed_is_called_while_the_member_closes() -> None:
+    hooks = Slow()
+    bench = Bench(ThreadedHooks(hooks, threads=4))
+    bench.runner.call(call(1, Hook.ON_OWN))
+    await until(lambda: bench.failed == [1])
+    bench.runner.call(call(2, Hook.ON_RELEASE))
+    await until(lambda: bench.failed == [1, 2])
+    closing = asyncio.create_task(bench.runner.close(20.0))
+    await asyncio.sleep(0)
+    hooks.gate.set()
+    await closing
+    await until(lambda: bench.runner.counts.running == 0)
+    assert hooks.log == [("own begins", 5), ("own ends", 5), ("release to None", 5)]
+
+
+async def test_closing_has_a_bound() -> None:
+    hooks = Long()
+    bench = Bench(hooks)
+    bench.runner.call(call(1, Hook.ON_OWN, deadline_s=1000))
+    bench.runner.call(call(0, Hook.ON_RELEASE, deadline_s=1000))
+    async with asyncio.timeout(20):
+        await bench.runner.close(0.05)
+    assert hooks.log == ["own begins"]

@@ -1,0 +1,40 @@
+"""The order of the suite's tests: nothing is lost, and long tests stand where a worker begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.order import FILES_S, in_stretches
+
+ROOT = Path(__file__).parents[2]
+GROUPS = {"a": ["a1", "a2"], "b": ["b1"], "c": ["c1", "c2", "c3"], "d": ["d1"]}
+TAKES_S = {"a": 5.0, "b": 40.0, "c": 15.0, "d": 28.0}
+QUICK = [f"q{number}" for number in range(15)]
+
+
+def test_each_worker_but_the_last_begins_with_long_tests_the_longest_first():
+    found = in_stretches(GROUPS, TAKES_S, QUICK, 3)
+    assert [found[:7], found[7:14], found[14:]] == [
+        ["b1", "a1", "a2", "q0", "q1", "q2", "q3"],
+        ["d1", "c1", "c2", "c3", "q4", "q5", "q6"],
+        ["q7", "q8", "q9", "q10", "q11", "q12", "q13", "q14"],
+    ]
+
+
+def test_where_few_tests_are_quick_every_worker_begins_with_long_ones():
+    found = in_stretches(GROUPS, TAKES_S, ["q0"], 2)
+    assert found == ["b1", "a1", "a2", "q0", "d1", "c1", "c2", "c3"]
+
+
+@pytest.mark.parametrize("workers", range(1, 9))
+@pytest.mark.parametrize("quick", [0, 1, 7, 15])
+def test_nothing_is_lost_and_nothing_comes_twice(workers: int, quick: int):
+    found = in_stretches(GROUPS, TAKES_S, QUICK[:quick], workers)
+    assert sorted(found) == sorted([*QUICK[:quick], *(one for group in GROUPS.values() for one in group)])
+
+
+@pytest.mark.parametrize("name", FILES_S)
+def test_a_file_whose_time_is_known_is_there(name: str):
+    assert (ROOT / name).is_file()

@@ -1,0 +1,74 @@
+"""What others wrote does not steer the terminal of whoever reads: neither results nor the broker's own log."""
+
+import io
+import logging
+import sys
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from statechannel.cli.logs import set_up_logs
+from statechannel.cli.output import cell
+from statechannel.core.effects import Emit
+from statechannel.logger import SafeLogger
+from statechannel.printable import printable, printable_lines
+from statechannel.runtime.event_log import EventLog
+from statechannel.settings import load
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mFAKE\x9b31m\u202egnp\x7f\udc80"
+CONTROLS = frozenset("\x1b\x07\x9b\u202e\x7f\udc80")
+
+
+@pytest.fixture(autouse=True)
+def same_logs_afterwards():
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_one_table_for_results_and_log_lines() -> None:
+    assert not CONTROLS & set(printable(EVIL))
+    assert cell(EVIL) == printable(EVIL) == printable_lines(EVIL)
+    assert printable("a\nb") == "a\ufffdb"
+    assert printable_lines("a\n\tb") == "a\n\tb"
+    assert printable("Zürich, 東京 🙂") == printable_lines("Zürich, 東京 🙂") == "Zürich, 東京 🙂"
+
+
+def test_values_within_values_are_made_harmless_and_others_left() -> None:
+    found = printable_lines({"lost": {EVIL: [EVIL, 3, None]}, "count": 7})
+    assert not CONTROLS & set(repr(found).replace("\\", ""))
+    assert found["count"] == 7
+    assert list(found["lost"].values()) == [[printable(EVIL), 3, None]]
+
+
+def test_events_have_no_controls_whatever_the_embedder_does_with_them() -> None:
+    facts = {"operation": EVIL, "flow": EVIL, "bundle": "b", "result": EVIL, "offset": 1}
+    with capture_logs() as lines:
+        EventLog("b1").told(Emit("operation.ended", facts))
+        SafeLogger("x").warning("late", why=EVIL)
+    assert [line["event"] for line in lines] == ["operation.ended", "late"]
+    assert not CONTROLS & set("".join(str(value) for line in lines for value in line.values()))
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_brokers_own_log_has_none(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    set_up_logs(load(flags=[f"observe.log_format={form}"]))
+    SafeLogger("x").warning("late", why=EVIL)
+    try:
+        int(EVIL)
+    except ValueError as error:
+        error.args = (EVIL,)
+        SafeLogger("x").exception("failed")
+    logging.getLogger("librdkafka").warning("FAIL %s", EVIL)
+    text = stream.getvalue()
+    assert "late" in text
+    assert "ValueError" in text
+    assert "FAIL" in text
+    assert not CONTROLS & set(text)
