@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from statechannel.audit.story import Cause, Gap, Gaps, lost_of
-from statechannel.core import codec
 from statechannel.core.bounded import remember
 from statechannel.core.inputs import RecordRead
 from statechannel.core.keys import KeyState
@@ -113,12 +112,9 @@ class ChannelIncidents:
         self._gaps.closed.clear()  # a display that stays open must not grow
 
     def _control(self, record: RecordRead) -> None:
-        marks = self._marks.setdefault(record.partition, Marks())
-        if record.key == codec.HEARTBEAT_KEY:
-            if codec.decode_heartbeat(record.value) is not None:
-                marks.heartbeat_read(record.offset)
-        elif record.key == codec.COLD_START_KEY and marks.read(record.offset, record.value) and marks.mark:
-            self._cold_start(record, marks.mark)
+        said = self._marks.setdefault(record.partition, Marks()).control_read(record)
+        if isinstance(said, Mark):
+            self._cold_start(record, said)
 
     def _cold_start(self, record: RecordRead, mark: Mark) -> None:
         said = (

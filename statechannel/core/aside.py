@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from statechannel.core import codec
+from statechannel.core.marks import Mark
 
 if TYPE_CHECKING:
     from statechannel.core.inputs import RecordRead
@@ -54,15 +54,12 @@ class Aside:
         """Take in the next record."""
         self._kept.append(record)
         self._bytes += len(record.value or b"")
-        if record.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(record.value, self._newest_format)
-            if heartbeat is not None:
-                self._marks.heartbeat_read(record.offset)
-                if self.clean_to < heartbeat.clean_to < record.offset:
-                    self.clean_to = heartbeat.clean_to
-        elif record.key == codec.COLD_START_KEY and self._marks.read(record.offset, record.value):
+        said = self._marks.control_read(record, self._newest_format)
+        if isinstance(said, Mark):
             # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
             self.floor = max(self.floor, record.offset)
+        elif said is not None and self.clean_to < said.clean_to < record.offset:
+            self.clean_to = said.clean_to
 
     def release(self, end_offset: int) -> bool:
         """Take what need not wait any more, below the end as of the start; False if more is left than may be kept."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
 from statechannel.core import codec
+from statechannel.core.record import NEWEST_FORMAT
+
+if TYPE_CHECKING:
+    from statechannel.core.inputs import RecordRead
+    from statechannel.core.record import Record
 
 
 class Mark(NamedTuple):
@@ -63,6 +68,20 @@ class Marks:
         self.newest = -1
         self.mark: Mark | None = None
         self._word = -1
+
+    def control_read(self, record: RecordRead, newest_format: int = NEWEST_FORMAT) -> Record | Mark | None:
+        """Take in any record: the heartbeat that it is, or the mark that counts; None for everything else.
+
+        What a heartbeat vouches for is the caller's own question.
+        """
+        if record.key == codec.HEARTBEAT_KEY:
+            heartbeat = codec.decode_heartbeat(record.value, newest_format)
+            if heartbeat is not None:
+                self.heartbeat_read(record.offset)
+            return heartbeat
+        if record.key == codec.COLD_START_KEY and self.read(record.offset, record.value):
+            return self.mark
+        return None
 
     def heartbeat_read(self, offset: int) -> None:
         """A heartbeat that decodes: its writer knew the history."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statechannel.core import codec
 from statechannel.core.bundle import parse_key
 from statechannel.core.digest import line
 from statechannel.core.joiner import Held, Joiner, possible
+from statechannel.core.marks import Mark
 from statechannel.core.record import Kind, Record
 from statechannel.core.states import State
 from statechannel.core.view_rows import dump, restore
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from statechannel.core.inputs import RecordRead
     from statechannel.core.keys import KeyState
-    from statechannel.core.marks import Mark, Marks
+    from statechannel.core.marks import Marks
     from statechannel.core.view import View
     from statechannel.core.view_rows import KeyRow
 
@@ -53,12 +53,11 @@ class Restated:
 
     def control_read(self, record: RecordRead, marks: Marks, newest_format: int) -> list[tuple[int, bytes, Record]]:
         """A control record: a heartbeat, or a mark; the asserts that it makes count, in the order of the log."""
-        if record.key == codec.HEARTBEAT_KEY:
-            if codec.decode_heartbeat(record.value, newest_format) is not None:
-                marks.heartbeat_read(record.offset)
-                self.heartbeat_read(record.offset)
-        elif record.key == codec.COLD_START_KEY and marks.read(record.offset, record.value) and marks.mark is not None:
-            return self.take(marks.mark)
+        said = marks.control_read(record, newest_format)
+        if isinstance(said, Mark):
+            return self.take(said)
+        if said is not None:
+            self.heartbeat_read(record.offset)
         return []
 
     def take(self, mark: Mark) -> list[tuple[int, bytes, Record]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.core import codec
-from statechannel.core.marks import Marks
+from statechannel.core.marks import Mark, Marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,16 +123,11 @@ class Knowing:
         if record.timestamp_ms <= self._oldest_kept_ms:
             self._newest_old = record.offset
             self._rise(record.offset)
-        if record.key == codec.COLD_START_KEY:
-            if self._marks.read(record.offset, record.value):
-                self._rise(record.offset)
+        said = self._marks.control_read(record)
+        if isinstance(said, Mark):
+            self._rise(record.offset)
             return
-        if record.key != codec.HEARTBEAT_KEY:
-            return
-        heartbeat = codec.decode_heartbeat(record.value)
-        if heartbeat is not None:
-            self._marks.heartbeat_read(record.offset)
-        clean_to = _usable(heartbeat, record.offset)
+        clean_to = _usable(said, record.offset)
         if clean_to < 0:
             return
         found = Known(clean_to, record.offset, record.timestamp_ms)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from statechannel.core import codec
 from statechannel.core.bundle import bundle_key, parse_key
 from statechannel.core.inputs import Topic
 from statechannel.core.joiner import Joiner
-from statechannel.core.marks import Marks
+from statechannel.core.marks import Mark, Marks
 from statechannel.core.overruling import Restated, overrule
 from statechannel.core.states import State
 from statechannel.core.verdict import Verdict
@@ -251,14 +250,11 @@ def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int
         if read.timestamp_ms <= oldest_kept_ms:
             floor = max(floor, read.offset)
         expected = read.offset + 1
-        if read.key == codec.HEARTBEAT_KEY:
-            heartbeat = codec.decode_heartbeat(read.value)
-            if heartbeat is not None:
-                marks.heartbeat_read(read.offset)
-                if 0 <= heartbeat.clean_to < read.offset:
-                    points.add(heartbeat.clean_to)
-        elif read.key == codec.COLD_START_KEY and marks.read(read.offset, read.value):
+        said = marks.control_read(read)
+        if isinstance(said, Mark):
             floor = max(floor, read.offset)
+        elif said is not None and 0 <= said.clean_to < read.offset:
+            points.add(said.clean_to)
     return sorted(point for point in points if point >= floor)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.codec import MAX_INT
+from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, MAX_INT
+from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.marks import Mark, Marks, decode_mark
-from tests.support.lone_engine import mark
+from statechannel.core.record import Record
+from tests.support.lone_engine import heartbeat, mark
 
 BY = {"broker": "b", "incarnation": "b-1"}
 
@@ -96,3 +98,52 @@ def test_a_void_mark_is_nobodys_word() -> None:
     assert not marks.read(5, mark("c-1", 3))
     assert not marks.read(6, b"junk")
     assert marks.read(9, mark("b-1", 4))
+
+
+def record(offset: int, key: bytes | None, value: bytes | None) -> RecordRead:
+    return RecordRead(Topic.CHANNEL, 0, offset, 0, key, value)
+
+
+def test_a_heartbeat_is_told_and_is_a_word() -> None:
+    marks = Marks()
+    said = marks.control_read(record(4, HEARTBEAT_KEY, heartbeat("c-1", 3)))
+    assert isinstance(said, Record)
+    assert (said.incarnation, said.clean_to) == ("c-1", 3)
+    assert not marks.read(9, mark("b-1", 3))
+    assert marks.read(9, mark("b-1", 4))
+
+
+def test_a_mark_that_counts_is_told_and_is_a_word() -> None:
+    marks = Marks()
+    assert marks.control_read(record(4, COLD_START_KEY, mark("c-1", 3))) == Mark("c-1", 3)
+    assert marks.newest == 4
+    assert marks.control_read(record(9, COLD_START_KEY, mark("b-1", 3))) is None
+    assert marks.newest == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param(HEARTBEAT_KEY, None, id="a heartbeat's tombstone"),
+        pytest.param(HEARTBEAT_KEY, b"junk", id="junk on its key"),
+        pytest.param(HEARTBEAT_KEY, mark("c-1", 3), id="a mark on its key"),
+        pytest.param(COLD_START_KEY, b"junk", id="junk on the key of the marks"),
+        pytest.param(COLD_START_KEY, heartbeat("c-1", 3), id="a heartbeat on it"),
+        pytest.param(b"!note", heartbeat("c-1", 3), id="a heartbeat elsewhere"),
+        pytest.param(b"!note", mark("c-1", 3), id="a mark elsewhere"),
+        pytest.param(None, heartbeat("c-1", 3), id="no key"),
+    ],
+)
+def test_whatever_else_is_read_is_nobodys_word(key: bytes | None, value: bytes | None) -> None:
+    marks = Marks()
+    assert marks.control_read(record(4, key, value)) is None
+    assert marks.read(9, mark("b-1", -1))
+
+
+def test_a_heartbeat_of_a_format_that_the_reader_does_not_know_is_none() -> None:
+    later = heartbeat("c-1", 3).replace(b'"format":1', b'"format":2')
+    marks = Marks()
+    assert marks.control_read(record(4, HEARTBEAT_KEY, later)) is None
+    assert marks.read(5, mark("b-1", -1))
+    assert isinstance(marks.control_read(record(6, HEARTBEAT_KEY, later), 2), Record)
+    assert not marks.read(9, mark("b-1", 5))
