@@ -1,9 +1,15 @@
-"""The lease option: an owner that cannot hear itself stops serving before anybody may take its place (protocol section 8)."""
+"""The lease option: an owner that cannot hear itself stops serving before anybody may take its place (protocol section 8).
+
+Only who is silent may be replaced. An owner whose lease has run out serves nothing, but its heartbeats may arrive all the
+same: it reads the registry no more, or cannot write to the channel. So it suspends them, and the others repair. It goes on
+writing probes at the same interval, which no other member takes for heartbeats: once it reads those back it is a member again.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from statechannel.core.presence import Mode
 from statechannel.core.reactions import Due
 
 if TYPE_CHECKING:
@@ -12,11 +18,17 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """Off unless `lease_s` is set; counted from the send time of the newest own heartbeat that was read back."""
+    """Off unless `lease_s` is set; counted from the send time of the newest own heartbeat, or probe, that was read back.
+
+    Attributes:
+        suspended: Whether this process writes probes instead of heartbeats.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._ran_out = False
+        self._mute_since_s: float | None = None
+        self.suspended = False
 
     def tick(self) -> None:
         """Stop serving when it runs out; take up again what is still ours when the log is back."""
@@ -24,6 +36,7 @@ class Lease:
         lease_s = engine.config.lease_s
         if lease_s is None or not engine.presence.announced:
             return
+        self._suspend(lease_s)
         # Who tells the others that its channel records are lost may be forced out as a source: it has stopped by then.
         if engine.presence.silence_s > lease_s or not engine.candidacy.seat.writes:
             if not self._ran_out:
@@ -36,6 +49,26 @@ class Lease:
             for replica in engine.replicas:
                 if engine.judges(replica.partition):
                     engine.reactions.view_replaced(replica.view)
+
+    def _suspend(self, lease_s: float) -> None:
+        engine, now_s = self._engine, self._engine.now.mono_s
+        silence_s = engine.presence.silence_s
+        mute = not engine.candidacy.seat.writes and engine.presence.members.others_fit(engine.identity.broker)
+        if not mute:
+            self._mute_since_s = None
+        elif self._mute_since_s is None:
+            self._mute_since_s = now_s
+        # Where all are cut off from the channel, all say so within an expiry, and nobody could do any better.
+        mute_s = 0.0 if self._mute_since_s is None else now_s - self._mute_since_s
+        deaf = silence_s > lease_s
+        suspended = engine.presence.mode is not Mode.STARTING and (deaf or mute_s > engine.config.member_expiry_s)
+        if suspended is not self.suspended:
+            self.suspended = suspended
+            if suspended:
+                engine.emit("membership.suspended", silence_s=silence_s, mute_s=mute_s)
+            else:
+                engine.emit("membership.resumed")
+                engine.presence.announce_change()
 
     def holds(self, now_s: float) -> bool:
         """Whether it has not run out at this moment; `tick` comes to know that a moment later, after a pause long after.

@@ -266,15 +266,18 @@ class Membership:
         return [self._drop(member, member.heard_at_ms, now_s, live=member.heard_live) for member in late]
 
 
+def decode_probe(value: bytes | None) -> tuple[str, int] | None:
+    """Incarnation and number of a probe: a registry record that only its writer takes in; None for anything else."""
+    loaded = _decode(value, "probe")
+    if loaded is None or not is_broker_id(loaded.get("incarnation")) or type(loaded.get("seq")) is not int:
+        return None
+    return loaded["incarnation"], loaded["seq"]
+
+
 def decode_member(value: bytes | None) -> dict[str, Any] | None:
     """A registry heartbeat, or None for anything that is not one this version can use."""
-    if value is None:
-        return None
-    try:
-        loaded = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(loaded, dict) or loaded.get("format") != MEMBER_FORMAT or loaded.get("kind") != "member":
+    loaded = _decode(value, "member")
+    if loaded is None:
         return None
     if not is_broker_id(loaded.get("broker")) or not is_broker_id(loaded.get("incarnation")):
         return None
@@ -284,4 +287,17 @@ def decode_member(value: bytes | None) -> dict[str, Any] | None:
     # Handed on to clients as they are: nothing but text by name, however the record came about.
     urls = listeners.items() if isinstance(listeners, dict) else ()
     loaded["listeners"] = {protocol: url for protocol, url in urls if isinstance(url, str)}
+    return loaded
+
+
+def _decode(value: bytes | None, kind: str) -> dict[str, Any] | None:
+    """A registry record of one kind."""
+    if value is None:
+        return None
+    try:
+        loaded = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(loaded, dict) or loaded.get("format") != MEMBER_FORMAT or loaded.get("kind") != kind:
+        return None
     return loaded

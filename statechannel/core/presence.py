@@ -11,7 +11,7 @@ from statechannel.core.bounded import remember
 from statechannel.core.effects import Append
 from statechannel.core.formats import readable, writable_format
 from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
-from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member
+from statechannel.core.membership import MEMBER_FORMAT, Membership, decode_member, decode_probe
 from statechannel.core.record import FORMAT
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class Presence:
         info = decode_member(record.value)
         if info is not None:
             self._heard(record, info)
+        elif record.key == self._engine.identity.broker.encode():
+            self._take_probe(record)
         self._check_listened()
 
     def _heard(self, record: RecordRead, info: dict[str, Any]) -> None:
@@ -132,6 +134,11 @@ class Presence:
         if (member is not None) != was_alive or (member is not None and member.first_offset == record.offset):
             self._tell_member(record, info, here=member is not None, live=live)
             engine.members_changed()
+
+    def _take_probe(self, record: RecordRead) -> None:
+        probe = decode_probe(record.value)
+        if probe is not None and probe[0] == self._engine.identity.incarnation:
+            self._read_back(probe[1], record.timestamp_ms)
 
     def _is_forged(self, info: dict[str, Any]) -> bool:
         """Whether a heartbeat that bears this process's name says what it has never said."""
@@ -203,15 +210,19 @@ class Presence:
                         f"(incarnation {incarnation}); stop one of them, or choose another id",
                     )
                     return
-        sent_at_s = self._sent_at_s.pop(info["seq"], None)
-        if sent_at_s is not None:
-            self._heard_self_sent_s = max(self._heard_self_sent_s, sent_at_s)
-            self._clock_read(record.timestamp_ms - sent_at_s * 1000)
+        self._read_back(info["seq"], record.timestamp_ms)
         if self._claim_seq is not None and info["seq"] >= self._claim_seq and info.get("leading") is True:
             self._claim_seq = None
             self.term = record.offset
             engine.emit("leader.elected", term=self.term)
             engine.leadership_changed()
+
+    def _read_back(self, seq: int, timestamp_ms: int) -> None:
+        """An own record came back."""
+        sent_at_s = self._sent_at_s.pop(seq, None)
+        if sent_at_s is not None:
+            self._heard_self_sent_s = max(self._heard_self_sent_s, sent_at_s)
+            self._clock_read(timestamp_ms - sent_at_s * 1000)
 
     def _clock_read(self, ahead_ms: float) -> None:
         """Kafka's clock is known (again): with it a log may vouch for itself."""
@@ -358,8 +369,25 @@ class Presence:
         self._next_at_s = engine.now.mono_s + engine.config.member_interval_s
         self._seq += 1
         remember(self._sent_at_s, self._seq, engine.now.mono_s, OUTSTANDING_MAX)
-        identity = engine.identity
-        info = {
+        info = self._probe() if engine.lease.suspended and not leaving else self._heartbeat(leaving=leaving)
+        key = engine.identity.broker.encode()
+        engine.perform(Append(engine.new_token(), Topic.REGISTRY, 0, key, orjson.dumps(info)))
+
+    def _probe(self) -> dict[str, Any]:
+        """What finds out whether this process hears itself, while it is no member for the others."""
+        identity = self._engine.identity
+        return {
+            "format": MEMBER_FORMAT,
+            "kind": "probe",
+            "broker": identity.broker,
+            "incarnation": identity.incarnation,
+            "seq": self._seq,
+            "sent_at_ms": self._engine.now.wall_ms,
+        }
+
+    def _heartbeat(self, *, leaving: bool) -> dict[str, Any]:
+        engine, identity = self._engine, self._engine.identity
+        return {
             "format": MEMBER_FORMAT,
             "kind": "member",
             "broker": identity.broker,
@@ -393,5 +421,3 @@ class Presence:
             "applied": {str(replica.partition): replica.applied for replica in engine.replicas},
             "expiry_s": engine.config.member_expiry_s,
         }
-        key = identity.broker.encode()
-        engine.perform(Append(engine.new_token(), Topic.REGISTRY, 0, key, orjson.dumps(info)))

@@ -36,6 +36,7 @@ def status_of(engine: Engine) -> dict[str, Any]:
         "leading": engine.leading,
         "term": engine.presence.term,
         "deputizing": engine.deputizing,
+        "suspended": engine.lease.suspended,
         "withdrawn": engine.candidacy.seat.withdrawn,
         "draining": engine.draining,
         "caught_up": engine.caught_up,

@@ -106,6 +106,15 @@ TABLE: tuple[Event, ...] = (
         "This broker writes another format from now on: a newer one only while all that are heard read it",
     ),
     Event("lease.ran-out", _W, ("silence_s",), "This broker did not hear itself for a lease: it serves nothing"),
+    Event(
+        "membership.suspended",
+        _W,
+        ("silence_s", "mute_s"),
+        "This broker serves nothing and cannot take anything up: it writes no heartbeats, so that the others repair",
+    ),
+    Event(
+        "membership.resumed", _I, (), "It hears itself in the registry and in the channel again, and is a member again"
+    ),
     Event("lease.resumed", _I, ("serving",), "The log is back: what is still its own is taken up again"),
     # --- the cluster
     Event("member.joined", _I, ("member", "incarnation", "offset"), "A process registered"),
@@ -255,6 +264,7 @@ FIELDS: dict[str, str] = {
     "running": "bundles whose hook runs",
     "seconds": "how long",
     "serving": "bundles served",
+    "mute_s": "seconds since own records of the channel are not read back although another member could lead",
     "silence_s": "age of the picture",
     "stack": "where the loop's thread is",
     "state": "state that the record asks for",

@@ -46,8 +46,11 @@ def settle(world: World) -> None:
     if world.options.registry_floods:
         endure_flood(world, Random(f"{world.seed}/registry floods"))
         _await_health(world, at_least_s=0.0)
-    if world.options.sick:
-        sicken(world, Random(f"{world.seed}/sick"))
+    if world.options.sick or world.options.sick_owners:
+        if world.options.sick_owners:
+            sicken_owner(world, Random(f"{world.seed}/sick owners"))
+        else:
+            sicken(world, Random(f"{world.seed}/sick"))
         _await_health(world, at_least_s=SICK_FOR_S)
         world.events.run_until(world.events.now_s + QUIET_S)
         _check_end(world)
@@ -89,6 +92,16 @@ def sicken(world: World, rng: Random) -> None:
     else:
         sick.sever(chosen)
     world.clients.unload_from(sick)
+
+
+def sicken_owner(world: World, rng: Random) -> None:
+    """One member that owns bundles loses connections for good; what becomes of the bundles is up to the others."""
+    owners = sorted((process for process in world.alive() if process.served), key=lambda process: process.name)
+    world.sick = sick = rng.choice(owners or world.alive())
+    chosen = rng.choice(sicknesses(world))
+    world.note(f"{sick.name}, which owns {len(sick.served)} bundles, stays sick: {', '.join(map(str, chosen))}")
+    world.trace.count("owners left sick")
+    sick.sever(chosen)
 
 
 def _restart_missing(world: World) -> None:

@@ -22,6 +22,7 @@ LATE_RETURNS_SHARE = 0.25
 LATE_LOSERS_SHARE = 0.2
 DEAF_JOINERS_SHARE = 0.15
 REGISTRY_FLOODS_SHARE = 0.15
+SICK_OWNERS_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class EngineOptions:
         late_losers: Everybody dies at once, and late proposals that lost their race are what nobody has paid.
         deaf_joiners: Once all are well, one joins that does not hear itself in the registry, while junk trickles.
         registry_floods: Once all are well, junk comes in the registry faster than it can be taken in.
+        sick_owners: One that owns bundles is sick again when all others are judged, and nobody asks it for them.
         forgiving: What a cold start changes without need is let pass, to see the harm that follows.
     """
 
@@ -90,6 +92,7 @@ class EngineOptions:
     late_losers: bool = False
     deaf_joiners: bool = False
     registry_floods: bool = False
+    sick_owners: bool = False
     forgiving: bool = False
 
 
@@ -147,6 +150,7 @@ def draw_engine(seed: int) -> EngineOptions:
         late_losers=Random(f"late losers {seed}").random() < LATE_LOSERS_SHARE,
         deaf_joiners=Random(f"deaf joiners {seed}").random() < DEAF_JOINERS_SHARE,
         registry_floods=Random(f"registry floods {seed}").random() < REGISTRY_FLOODS_SHARE,
+        sick_owners=Random(f"sick owners {seed}").random() < SICK_OWNERS_SHARE,
     )
 
 

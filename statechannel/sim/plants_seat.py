@@ -10,6 +10,7 @@ from typing import Any
 from statechannel.core import freshness
 from statechannel.core.candidacy import Candidacy
 from statechannel.core.engine import Engine
+from statechannel.core.lease import Lease
 from statechannel.core.membership import Member
 from statechannel.core.presence import Presence
 from statechannel.core.seat import Deputy, Seat
@@ -91,6 +92,23 @@ def _lease_from_receipt(patcher: Patcher) -> None:
         return bent
 
     patcher.bend(Presence, "_heard_self", make)
+
+
+@plant(ENGINE, "an owner whose lease ran out for good goes on saying that it is there")
+def _heard_though_it_serves_nothing(patcher: Patcher) -> None:
+    patcher.bend(Lease, "_suspend", lambda _: lambda _lease, _lease_s: None)
+
+
+@plant(ENGINE, "who suspended its heartbeats writes nothing at all")
+def _no_probes(patcher: Patcher) -> None:
+    def make(send: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(presence: Any, *, leaving: bool = False) -> None:
+            if leaving or not presence._engine.lease.suspended:
+                send(presence, leaving=leaving)
+
+        return bent
+
+    patcher.bend(Presence, "_send", make)
 
 
 @plant(ENGINE, "registry and channel wait in one lane")

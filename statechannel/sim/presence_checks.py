@@ -31,6 +31,8 @@ class PresenceChecks:
     def registered(self, value: bytes) -> None:
         """A registry record landed."""
         info: dict[str, Any] = orjson.loads(value)
+        if info["kind"] != "member":
+            return
         broker = info["broker"]
         self._heard_s.setdefault(broker, [-1e9]).append(self._world.events.now_s)
         if info["leaving"]:

@@ -71,12 +71,18 @@ def test_planted_bug_is_caught(name: str) -> None:
     assert kind
 
 
-ENDS = ("late_returns", "late_losers", "sick", "deaf_joiners", "registry_floods", "trickle")
+ENDS = ("late_returns", "late_losers", "sick", "deaf_joiners", "registry_floods", "trickle", "sick_owners")
 
 
 @pytest.mark.parametrize(
     ("name", "seed", "option"),
-    [("mark-ignored", 26, "late_returns"), ("equal-version-taken", 3, "late_losers"), ("no-deputy", 11, "sick")],
+    [
+        ("mark-ignored", 26, "late_returns"),
+        ("equal-version-taken", 3, "late_losers"),
+        ("no-deputy", 11, "sick"),
+        ("heard-though-it-serves-nothing", 5, "sick_owners"),
+        ("no-probes", 8, "sick_owners"),
+    ],
 )
 def test_what_only_a_rare_end_shows_is_caught(name: str, seed: int, option: str) -> None:
     """An option that makes such an end likely, without the others; the seed is one of many."""

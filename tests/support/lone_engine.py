@@ -75,6 +75,7 @@ class LoneEngine:
 
     Attributes:
         channel: Key, value and log time of every record; the offset is the index.
+        registry: Log time, key and value of every record of the registry.
         first: Offset of the first record that is left.
         held: Appends to the channel that are on their way while `hold` is set.
         fail: The error that is reported of an append instead of its landing, if any.
@@ -100,7 +101,7 @@ class LoneEngine:
         self.told: list[int | None] = []
         self._tokens = 0
         self._asked: dict[int, Callable[[Outcome], None]] = {}
-        self._registry: list[tuple[int, bytes]] = []
+        self.registry: list[tuple[int, bytes, bytes]] = []
         self._inputs: deque[Input] = deque()
         self._now_s = 100.0
         self._position = 0
@@ -153,7 +154,7 @@ class LoneEngine:
             "listeners": {},
             **more,
         }
-        self._registry.append((self._ms(), orjson.dumps(member)))
+        self.registry.append((self._ms(), broker.encode(), orjson.dumps(member)))
         self._pump()
 
     def reopen(self) -> None:
@@ -216,7 +217,7 @@ class LoneEngine:
     def _do(self, effect: Effect) -> None:
         match effect:
             case Append(topic=Topic.REGISTRY):
-                self._registry.append((self._ms(), effect.value or b""))
+                self.registry.append((self._ms(), effect.key or b"", effect.value or b""))
             case Append() if self.hold:
                 self.held.append(effect)
             case Append():
@@ -255,10 +256,10 @@ class LoneEngine:
                     self._open()
                 else:
                     self._step(event)
-            elif self._heard < len(self._registry) and not self.deaf:
-                heard_ms, member = self._registry[self._heard]
+            elif self._heard < len(self.registry) and not self.deaf:
+                heard_ms, key, value = self.registry[self._heard]
                 self._heard += 1
-                self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, heard_ms, b"member", member))
+                self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, heard_ms, key, value))
             elif self._position < len(self.channel) and not self.away:
                 key, value, timestamp_ms = self.channel[self._position]
                 self._position += 1

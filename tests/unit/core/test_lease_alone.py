@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from statechannel.core.inputs import Now
 from statechannel.core.lease import Lease
+from statechannel.core.presence import Mode
 from statechannel.core.reactions import Due
 from tests.support.stub_engine import StubEngine
 
@@ -19,7 +21,15 @@ class Leased:
         self.engine: Any = StubEngine(lease_s=lease_s, take_over=take_over)
         self.told: list[str] = []
         self.serves = True
-        self.engine.presence = SimpleNamespace(announced=True, silence_s=0.0, silence_at_s=lambda now_s: now_s - 100.0)
+        self.engine.presence = SimpleNamespace(
+            announced=True,
+            mode=Mode.NORMAL,
+            silence_s=0.0,
+            silence_at_s=lambda now_s: now_s - 100.0,
+            members=SimpleNamespace(others_fit=lambda own: self.others_fit),
+            announce_change=lambda: self.told.append("announced"),
+        )
+        self.others_fit = False
         self.engine.reactions = SimpleNamespace(
             release_all=lambda: self.told.append("released"),
             view_replaced=self.told.append,
@@ -44,14 +54,14 @@ def test_it_runs_out_once_and_is_taken_up_again_where_it_may_write_and_judges():
     assert leased.tick(2.51) == ["released"]
     assert leased.tick(9.0) == []
     leased.engine.may_write = False
-    assert leased.tick(0.5) == []
+    assert leased.tick(0.5) == ["announced"]
     leased.engine.may_write = True
     leased.engine.not_judged = {0}
     assert leased.tick(0.5) == ["view 1"]
     assert leased.tick(0.5) == []
     assert leased.tick(3.0) == ["released"]
     names = [name for name, _ in leased.engine.events]
-    assert names == ["lease.ran-out", "lease.resumed", "lease.ran-out"]
+    assert [name for name in names if name.startswith("lease")] == ["lease.ran-out", "lease.resumed", "lease.ran-out"]
 
 
 def test_it_runs_out_at_once_where_the_others_are_told_that_its_channel_records_are_lost():
@@ -93,3 +103,61 @@ def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
     waits = (due is Due.RETURN and forced) or inherits
     assert leased.lease.wait_s(key, due) == (2.5 if waits else 0.0)
     assert Leased(None, take_over=True).lease.wait_s(key, due) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "mode", "suspended"),
+    [(2.5, Mode.SAFE, False), (2.51, Mode.SAFE, True), (2.51, Mode.STARTING, False), (9.0, Mode.SETTLING, True)],
+)
+def test_who_hears_itself_no_more_suspends_its_heartbeats(silence_s, mode, suspended):
+    leased = Leased()
+    leased.engine.presence.mode = mode
+    leased.tick(silence_s)
+    assert leased.lease.suspended is suspended
+
+
+def test_they_are_resumed_and_announced_at_once_when_it_hears_itself_again():
+    leased = Leased()
+    leased.tick(9.0)
+    assert leased.tick(2.5) == ["announced", "view 0", "view 1"]
+    assert not leased.lease.suspended
+    names = [name for name, _ in leased.engine.events]
+    assert names == ["membership.suspended", "lease.ran-out", "membership.resumed", "lease.resumed"]
+
+
+def mute(leased: Leased, at_s: float, *, others_fit: bool = True) -> bool:
+    """A moment at which the channel does not take its records."""
+    leased.others_fit = others_fit
+    leased.engine.candidacy.seat.writes = False
+    leased.engine.now = Now(at_s, 0)
+    leased.tick(0.0)
+    return leased.lease.suspended
+
+
+def test_who_cannot_write_suspends_them_where_another_could_do_better_for_an_expiry():
+    leased = Leased()
+    assert not mute(leased, 100.0)
+    assert not mute(leased, 106.0)
+    assert mute(leased, 106.01)
+    leased.engine.candidacy.seat.writes = True
+    leased.tick(0.0)
+    assert not leased.lease.suspended
+    assert not mute(leased, 107.0)
+
+
+def test_where_all_are_cut_off_from_the_channel_nobody_suspends_them():
+    leased = Leased()
+    assert not mute(leased, 100.0)
+    assert not mute(leased, 105.9)
+    assert not mute(leased, 106.5, others_fit=False)
+    assert not mute(leased, 107.0)
+    assert not mute(leased, 113.0)
+    assert mute(leased, 113.01)
+
+
+def test_without_a_lease_who_hears_nothing_goes_on_serving_and_is_a_member():
+    leased = Leased(None)
+    assert not mute(leased, 100.0)
+    assert not mute(leased, 900.0)
+    leased.tick(1_000.0)
+    assert not leased.lease.suspended
