@@ -459,6 +459,17 @@ def test_no_heartbeat_is_written_at_the_end_of_a_step_that_leaves_a_debt(bench):
     assert bench.written.heartbeats == []
 
 
+@pytest.mark.parametrize(("after_s", "beats"), [(0.125, 0), (0.25, 1)])
+def test_a_step_that_leaves_no_debt_ends_with_a_heartbeat_that_joins_wait_for(bench, after_s, beats):
+    bench.join()
+    bench.duties.tick()
+    bench.settle(bench.read("t/x"))
+    bench.later(after_s)
+    bench.written.heartbeats.clear()
+    bench.duties.pay_what_was_read()
+    assert len(bench.written.heartbeats) == beats
+
+
 @pytest.mark.parametrize("debt", [False, True])
 def test_what_is_not_judged_is_neither_paid_nor_vouched_for(bench, debt):
     bench.join()
@@ -727,6 +738,14 @@ def test_a_leader_of_the_first_second():
     assert bench.beats() == []
     bench.later(STEP_S)
     assert len(bench.beats()) == 1
+
+
+@pytest.mark.parametrize("by_tick", [False, True])
+def test_debts_of_the_first_second(by_tick):
+    bench = Bench(at_s=0.0)
+    bench.join()
+    bench.read("t/x")
+    assert (bench.paid() if by_tick else bench.paid_at_once()) == ["t/x"]
 
 
 def test_nothing_was_clean_in_the_first_seconds():
