@@ -90,17 +90,19 @@ def overrule(view: View, asserts: Sequence[tuple[int, bytes, Record]]) -> tuple[
             if joiner.held[name].offset == offset:
                 taken[name] = offset
     rows = [row for row in before.values() if row.namespace not in namespaces]
-    joined = {row.key: row for row in dump(joiner.view())}
+    lenient = joiner.view()
+    joined = {row.key: row for row in dump(lenient)}
     rows += [
         _row(name, joined.get(name), before.get(name), taken.get(name.encode()))
-        for name in joined.keys() | {row.key for row in before.values() if row.namespace in namespaces}
+        for name in joined | {row.key: row for row in before.values() if row.namespace in namespaces}
     ]
     found = restore(view.partition, view.partitions, rows, view.applied)
     found.newest_format = view.newest_format
-    for held_name, key in view.keys.items():
-        there = found.keys.get(held_name)
-        if key.more is not None and there is not None and there.record_id == key.record_id:
-            there.more = key.more
+    for source in (lenient, view):  # rows hold no unknown fields
+        for key in source.keys.values():
+            there = found.keys[key.key]
+            if key.more is not None and there.record_id == key.record_id:
+                there.more = key.more
     return found, [*_differences(view, found)]
 
 
