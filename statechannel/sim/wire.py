@@ -161,6 +161,7 @@ class Cursor:
         self._rng = rng
         self._position = -1
         self._scheduled = False
+        self._late = False
         self._prefetched = 0
         self._portions = Random(f"{process.world.seed}/{process.name}/portions")
 
@@ -185,16 +186,18 @@ class Cursor:
 
     def _again(self, after_s: float) -> None:
         if not self._scheduled:
-            self._scheduled = True
+            self._scheduled = self._late = True
             self._process.world.events.after(after_s, self._fetch)
 
     def woke(self) -> None:
-        """The process goes on after a pause."""
+        """The process goes on after a pause, or nothing comes late any more."""
         self._prefetched = 0
+        if self._late:  # the next fetch is as far away as it was late
+            self._scheduled = False
         self.notify()
 
     def _fetch(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._late = False
         process, log = self._process, self._log
         now_s = process.world.events.now_s
         if not process.alive or not process.reaches("read", *self._place):

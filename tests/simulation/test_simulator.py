@@ -79,7 +79,7 @@ ENDS = ("late_returns", "late_losers", "sick", "deaf_joiners", "registry_floods"
     [
         ("mark-ignored", 26, "late_returns"),
         ("equal-version-taken", 3, "late_losers"),
-        ("no-deputy", 11, "sick"),
+        ("no-deputy", 17, "sick"),
         ("heard-though-it-serves-nothing", 5, "sick_owners"),
         ("no-probes", 8, "sick_owners"),
     ],
