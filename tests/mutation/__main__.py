@@ -15,10 +15,10 @@ from .kept import EQUIVALENT, keep, reasons
 ROOT = Path(__file__).parents[2]
 CORE = "statechannel/core"
 MODULES = (
-    "resolver", "view", "bundle", "ledger", "lease", "presence", "membership", "proposals", "reactions", "joiner", "replica",
-    "cold_start", "aside", "marks",
+    "resolver", "view", "bundle", "ledger", "lease", "presence", "membership", "proposals", "reactions", "controls", "duties",
+    "joiner", "replica", "cold_start", "aside", "marks", "overruling",
 )  # fmt: skip
-"""The last five are those of joins."""
+"""The last six are those of joins."""
 TESTS = (
     "tests/unit/core", "tests/scenarios", "tests/property/test_core_fold.py", "tests/property/test_core_join.py",
     "tests/property/test_core_machine.py", "tests/simulation/test_simulator.py",

@@ -207,6 +207,15 @@ def test_unknown_fields_of_what_is_asserted_are_held_as_a_lenient_reader_holds_t
     assert held_in(found, LOW).more == held_in(joiner.view(), LOW).more == {"colour": "blue", "shade": 3}
 
 
+def test_so_are_those_of_an_equal_assert_that_tells_more_than_was_read(story):
+    story.move(HIGH, "Assigning", to="b1")
+    held = story.held(HIGH)
+    asserts = restated(100, HIGH, version=2, state="Assigning", asserts=held.accepted_id, to="b1", colour="blue")
+    found, differences = story.overruled(asserts)
+    assert differences == []
+    assert held_in(found, HIGH).more == {"colour": "blue"}
+
+
 def test_a_name_that_is_no_key_is_left_alone(story):
     before = rows(story.view)
     offset, _, record = assigned()

@@ -28,8 +28,14 @@ class Bench:
         self.replica = SimpleNamespace(applied=self.log.view.applied, view=self.log.view, caught_up=True)
         self.engine.replicas = [self.replica]  # type: ignore[attr-defined]
         self.engine.views = [self.log.view]
-        silent = SimpleNamespace(echo=SimpleNamespace(written=lambda *_: None))
-        self.engine.candidacy = silent  # type: ignore[attr-defined]
+        self.echoed: list[tuple[int, str, float]] = []
+        self.woken: list[object] = []
+        self.silent = False
+        candidacy = SimpleNamespace(echo=SimpleNamespace(written=lambda *said: self.echoed.append(said)))
+        self.engine.candidacy = candidacy  # type: ignore[attr-defined]
+        self.engine.controls = SimpleNamespace(is_silent=lambda _: self.silent)
+        self.engine.duties = SimpleNamespace(tick="the duties' tick")  # type: ignore[attr-defined]
+        self.engine.wake_soon = self.woken.append  # type: ignore[attr-defined]
         self.proposals = Proposals(self.engine)  # type: ignore[arg-type]
         self.ends: list[Result] = []
 
@@ -234,6 +240,14 @@ def test_what_was_read_over_without_its_name_is_undecodable(bench, token, applie
     assert bench.ends == ([Result(Status.REJECTED, Verdict.UNDECODABLE, 5)] if ended else [])
 
 
+def test_a_name_without_a_key_is_not_ours(bench, token):
+    record = SimpleNamespace(id=bench.record_id)
+    read = RecordRead(Topic.CHANNEL, 0, 5, 0, b"x", b"")
+    bench.proposals.read_back(read, Judgement(Verdict.STALE_VERSION, record))
+    bench.failed(token)
+    assert bench.ends == []
+
+
 def test_an_offset_of_nought_is_an_offset(bench, token):
     bench.appended(token, 0)
     bench.later()
@@ -284,6 +298,15 @@ def test_a_later_one_of_the_same_session_that_was_read_proves_that_it_was_never_
     bench.engine.not_judged = set() if judged else {0}
     bench.later()
     assert bench.statuses == ([Status.NOT_WRITTEN] if ended else [])
+
+
+def test_a_later_proposal_is_as_good_a_proof_as_any_other_record(bench, token):
+    second, _ = bench.sent()
+    bench.failed(token)
+    bench.appended(second, 8)
+    bench.read_to(8)
+    bench.later()
+    assert bench.statuses == [Status.REJECTED, Status.NOT_WRITTEN], "the second one was read over"
 
 
 @pytest.mark.parametrize(("after_s", "ended"), [(60.0, False), (60.1, True)])
@@ -353,6 +376,23 @@ def test_after_a_join_what_is_the_accepted_record_was_accepted(bench, token):
     assert bench.ends == [Result(Status.ACCEPTED, Verdict.ACCEPTED, 1)]
 
 
+@pytest.mark.parametrize("why", ["another's", "derived", "a copy", "assumed", "no key"])
+def test_after_a_join_nothing_else_says_that_it_was(bench, token, why):
+    record_id = "another" if why == "another's" else bench.record_id
+    key = bench.log.move(LOW, "Assigning", to="z", writer="z", id=record_id)
+    if why == "derived":
+        key.derived = True
+    elif why == "a copy":
+        bench.engine.provenance.copied.add(record_id)
+    elif why == "no key":
+        del bench.log.view.keys[key.key]
+    bench.proposals.view_replaced(0, assumed=why == "assumed")
+    assert bench.ends == []
+    bench.failed(token)
+    bench.later()
+    assert bench.statuses == [Status.UNKNOWN]
+
+
 @pytest.mark.parametrize(("offset", "ended"), [(0, True), (3, True), (4, False)])
 def test_what_lay_in_the_part_that_was_joined_is_unknown(bench, token, offset, ended):
     bench.log.view.applied = 3
@@ -389,6 +429,13 @@ def test_a_copy_that_is_rejected_behind_a_join_and_an_error_says_nothing(bench, 
     assert bench.ends == [Result(Status.UNKNOWN)]
 
 
+def test_what_is_rejected_behind_a_join_before_its_report_is_rejected(bench, token):
+    bench.proposals.view_replaced(0)
+    bench.read_back(9, Verdict.STALE_VERSION)
+    bench.appended(token, 9)
+    assert bench.statuses == [Status.REJECTED]
+
+
 def test_another_partition_is_not_concerned(bench, token):
     bench.failed(token)
     bench.proposals._held.append([])
@@ -417,3 +464,82 @@ def test_a_control_record_tells_only_of_its_error(bench):
     assert (null.key, null.value) == (b"t/x", None)
     assert told == [2]
     assert (len(bench.proposals), bench.ends) == (0, [])
+
+
+# --- what waits for a heartbeat -----------------------------------------------------------------------------------------
+
+
+def test_only_of_what_is_judged_and_goes_out_is_it_noted_when(bench):
+    _, record_id = bench.sent()
+    bench.proposals.purge(0, b"t/x")
+    bench.silent = True
+    bench.propose()
+    assert bench.echoed == [(0, record_id, 100.0)]
+
+
+def test_after_a_silence_a_heartbeat_is_wanted_and_goes_out_at_once(bench):
+    bench.silent = True
+    bench.propose()
+    assert bench.woken == [bench.engine.duties.tick]
+    assert bench.engine.appends() == []
+    assert bench.proposals.holds_back(0)
+    bench.proposals.control(0, b"!heartbeat", {})
+    assert [append.key for append in bench.engine.appends()] == [b"!heartbeat"]
+
+
+def test_what_comes_later_does_not_go_before_what_waits(bench):
+    bench.silent = True
+    first = bench.propose()
+    bench.silent = False
+    bench.proposals.purge(0, b"t/x")
+    second = bench.propose()
+    assert bench.engine.appends() == []
+    bench.proposals.release(0)
+    written = bench.engine.appends()
+    assert [append.key for append in written] == [LOW.encode(), b"t/x", LOW.encode()]
+    assert [orjson.loads(written[place].value or b"")["id"] for place in (0, 2)] == [first, second]
+    assert [append.token for append in written] == sorted({append.token for append in written})
+    assert not bench.proposals.holds_back(0)
+    bench.failed(written[0].token, never_written=True)
+    assert bench.statuses == [Status.NOT_WRITTEN]
+
+
+def test_who_asked_for_a_control_record_that_waited_is_told_of_its_error(bench):
+    told: list[int] = []
+    bench.silent = True
+    bench.proposals.control(0, b"!x", {}, failed=lambda: told.append(1))
+    bench.silent = False
+    bench.proposals.release(0)
+    (append,) = bench.engine.appends()
+    bench.failed(append.token)
+    assert told == [1]
+
+
+def test_what_has_found_its_end_meanwhile_does_not_go_out(bench):
+    bench.silent = True
+    bench.record_id = bench.propose()
+    bench.read_back(5, Verdict.ACCEPTED)  # a copy of it by somebody else
+    bench.proposals.purge(0, b"t/x")
+    bench.silent = False
+    bench.proposals.release(0)
+    assert [append.key for append in bench.engine.appends()] == [b"t/x"]
+
+
+def test_so_many_may_wait():
+    bench = Bench(pending_max=2)
+    bench.silent = True
+    for number in range(6):
+        bench.proposals.purge(0, b"t/x%d" % number)
+    bench.silent = False
+    bench.proposals.release(0)
+    assert [append.key for append in bench.engine.appends()] == [b"t/x%d" % number for number in range(4)]
+
+
+def test_nothing_goes_out_where_nothing_is_judged(bench):
+    bench.silent = True
+    bench.propose()
+    bench.silent = False
+    bench.engine.not_judged = {0}
+    bench.proposals.release(0)
+    assert bench.engine.appends() == []
+    assert bench.proposals.holds_back(0)
