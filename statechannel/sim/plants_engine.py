@@ -70,6 +70,7 @@ class _AnyProcess(Writer):
 @plant(ENGINE, "a process serves by the record of another process of its broker id")
 def _serving_by_anothers_record(patcher: Patcher) -> None:
     patcher.put(engine_module, "Writer", _AnyProcess)
+    patcher.bend(OwnIds, "made", lambda _: lambda _ids, _record_id: True)  # its ids alone would tell it as well
 
 
 @plant(ENGINE, "a broker serves as soon as it is named, before the verdict on its own record")

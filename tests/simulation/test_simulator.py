@@ -91,6 +91,11 @@ def test_what_only_a_rare_end_shows_is_caught(name: str, seed: int, option: str)
     assert run(replace(case, plant=name)).kind is not None
 
 
+def test_who_serves_by_the_record_of_another_process_is_seen_without_forgers_too() -> None:
+    case = Case(ENGINE, 55, overrides=(("forgers", False),), plant="serving-by-anothers-record")
+    assert run(case).kind == "serving"
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_bug_has_something_to_bend(name: str) -> None:
     with planted(name):
