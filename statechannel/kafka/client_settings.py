@@ -149,6 +149,7 @@ class ClientTuning:
         fetch_queue_kib: Bytes, in KiB, that the consumer may fetch ahead of its reader.
         topic_grace_s: For so long a topic that a broker says it does not know is asked for again,
             where it is known to exist: the brokers of a cluster hear of a new one one by one.
+        stall_timeout_s: A consumer that gets nothing for so long, although there is something to read, is made anew.
     """
 
     delivery_timeout_ms: int = 30_000
@@ -157,6 +158,7 @@ class ClientTuning:
     producer_queue_records: int = 100_000
     fetch_queue_kib: int = 16_384
     topic_grace_s: float = 2.0
+    stall_timeout_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientS
             producer_queue_records=kafka.producer_queue_records,
             fetch_queue_kib=kafka.fetch_queue_kib,
             topic_grace_s=kafka.topic_grace_s,
+            stall_timeout_s=kafka.stall_timeout_s,
         ),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from statechannel.kafka.client_log import OncePerKind
 from statechannel.kafka.errors import describe, translate
 from statechannel.kafka.light_writer import Headers, LightCounts, LightTuning, LightWriter
+from statechannel.kafka.stall import Stall
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -34,6 +36,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take turns several times a second
 
+_END_S = 1.0
 _LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 _OTHER_TOPIC = frozenset(
     {
@@ -123,12 +126,19 @@ class LightReader:
         self._end = 0
         self._reached = False
         self._last_error = ""
-        config = {**settings.consumer_config(group_id), "error_cb": self._note}
-        try:
-            self._consumer = Consumer(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, f"making the reader of {topic}", secrets=settings.secrets()) from error
+        self._position = 0
+        self._polled_s = self._asked_s = 0.0
+        self._stall = Stall(settings.tuning.stall_timeout_s)
+        self._config = {**settings.consumer_config(group_id), "error_cb": self._note}
+        self._consumer = self._make_consumer()
         self._thread = threading.Thread(target=self._run, name=f"light-reader {topic}", daemon=True)
+
+    def _make_consumer(self) -> Consumer:
+        try:
+            return Consumer(self._config)
+        except (KafkaException, TypeError, ValueError) as error:
+            doing = f"making the reader of {self._place.topic}"
+            raise translate(error, doing, secrets=self._settings.secrets()) from error
 
     def start(self) -> None:
         """Begin to read."""
@@ -176,6 +186,7 @@ class LightReader:
         if marks is None:
             return False
         low, self._end = marks
+        self._position, self._asked_s = low, self._polled_s
         self._consumer.assign([TopicPartition(self._place.topic, 0, low)])
         self._is_open = True
         self._reached = low == self._end
@@ -185,8 +196,11 @@ class LightReader:
         return True
 
     def _read(self) -> None:
+        began_s = time.monotonic()
         first = self._consumer.poll(self._tuning.poll_s)
+        self._polled_s += time.monotonic() - began_s
         if first is None:
+            self._look_at_end()
             return
         messages = [first, *self._consumer.consume(self._tuning.batch_records - 1, 0)]
         records: list[LightRecord] = []
@@ -203,12 +217,31 @@ class LightReader:
                 self._note(error)
                 if error.code() in _LOST_POSITION or error.code() in _OTHER_TOPIC:
                     lost = describe(error)
+        if position >= 0:
+            self._position, self._asked_s = position, self._polled_s
         self._hand_over(records, position)
         if lost:
             _log.warning("%s is opened again from its beginning: %s", self._place.topic, lost)
             self._consumer.unassign()
             self._is_open = False
             self._stopping.wait(self._tuning.reopen_s)
+
+    def _look_at_end(self) -> None:
+        """Nothing arrives: now and then ask whether there is anything to read, and read on with a new consumer if so."""
+        if self._polled_s - self._asked_s < self._settings.tuning.stall_timeout_s / 2:
+            return
+        self._asked_s = self._polled_s
+        try:
+            marks = self._consumer.get_watermark_offsets(self._place, timeout=_END_S)
+        except KafkaException:  # what it is, the reading itself says
+            marks = None
+        if self._stall.look(self._polled_s, self._position, None if marks is None else marks[1]):
+            _log.warning(
+                "%s: nothing arrives from offset %d on; the consumer is made anew", self._place.topic, self._position
+            )
+            self._consumer.close()
+            self._consumer = self._make_consumer()
+            self._consumer.assign([TopicPartition(self._place.topic, 0, self._position)])
 
     def _hand_over(self, records: list[LightRecord], position: int) -> None:
         """Compaction leaves gaps, also at the end: positions, not records, say that the end was reached."""

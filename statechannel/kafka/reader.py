@@ -25,6 +25,7 @@ from statechannel.core.inputs import (
     Topic,
 )
 from statechannel.kafka.errors import describe, is_topic_missing, translate
+from statechannel.kafka.stall import Stall
 from statechannel.kafka.topic_watch import TopicWatch
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from statechannel.core.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.topic_watch import Place
+    from statechannel.kafka.topic_watch import Findings, Place
     from statechannel.kafka.topics import TopicInfo
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ _ENDS_EVERY_S = 0.05
 _LOG_TIME = itemgetter(1)
 _as_record = partial(tuple.__new__, RecordRead)  # a third of the price of the named tuple's own constructor
 _LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+
+_TRUNCATED = "truncat"
+"""Of the client library's message: it reports a truncated log and a position that is out of range by the same code."""
 
 
 class _State(Enum):
@@ -61,6 +65,9 @@ class SeenEnds:
 
     Args:
         now_s: The time before the first look.
+
+    Attributes:
+        newest_s: The last answer.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -68,7 +75,7 @@ class SeenEnds:
         self._end = -1
         self._awaited: tuple[int, float] | None = None
         self._newest: tuple[int, float] | None = None
-        self._as_of_s: float | None = None
+        self.newest_s: float | None = None
 
     def look(self, now_s: float, end: int) -> None:
         """The client says where the log ended."""
@@ -81,10 +88,10 @@ class SeenEnds:
         """The moment; None while there is none."""
         for mark in (self._awaited, self._newest):
             if mark is not None and position >= mark[0]:
-                self._as_of_s, self._awaited = mark[1], None
+                self.newest_s, self._awaited = mark[1], None
         if self._newest is not None and position < self._newest[0]:
             self._awaited = self._awaited or self._newest
-        return self._as_of_s
+        return self.newest_s
 
 
 @dataclass(slots=True)
@@ -94,13 +101,13 @@ class _Partition:
     topic: Topic
     name: str
     number: int
+    stall: Stall
     state: _State = _State.CLOSED
     position: int = 0
     detail: str = ""
     doubted_s: float = 0.0
     missing_s: float | None = None
     ends: SeenEnds = field(default_factory=lambda: SeenEnds(0.0))
-    as_of_s: float | None = None
 
     @property
     def place(self) -> Place:
@@ -164,6 +171,7 @@ class LogReader:
         self._settings = settings
         self._clock = clock
         self._looked_s = 0.0
+        self._polled_s = 0.0
         self._sink = sink
         self._tuning = tuning or ReaderTuning()
         self._on_availability = on_availability
@@ -171,14 +179,15 @@ class LogReader:
         self._available: bool | None = None
         self._roles = {info.name: topic for topic, info in topics.items()}
         self._partitions = {
-            (info.name, number): _Partition(topic, info.name, number)
+            (info.name, number): _Partition(topic, info.name, number, Stall(settings.tuning.stall_timeout_s))
             for topic, info in topics.items()
             for number in range(info.partitions)
         }
         self._names = {topic: info.name for topic, info in topics.items()}
         self._restarts: deque[Place] = deque()
         self._stopping = threading.Event()
-        self._consumer = self._make_consumer(group_id)
+        self._group_id = group_id
+        self._consumer = self._make_consumer()
         self._watch = TopicWatch(
             settings,
             topics.values(),
@@ -208,8 +217,8 @@ class LogReader:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _make_consumer(self, group_id: str) -> Consumer:
-        config = {**self._settings.consumer_config(group_id), "error_cb": self._on_error}
+    def _make_consumer(self) -> Consumer:
+        config = {**self._settings.consumer_config(self._group_id), "error_cb": self._on_error}
         try:
             return Consumer(config)
         except (KafkaException, TypeError, ValueError) as error:
@@ -238,7 +247,9 @@ class LogReader:
         if self._watch.due(now_s):  # seldom: this lies between a record's arrival and the next one's
             self._look_around(now_s)
         self._look_at_ends()
+        began_s = time.monotonic()
         first = self._consumer.poll(self._tuning.poll_s)
+        self._polled_s += time.monotonic() - began_s
         if first is not None:
             more = self._consumer.consume(self._tuning.batch_records - 1, 0)
             self._deliver([first, *more])
@@ -291,7 +302,7 @@ class LogReader:
         if marks is None:
             return
         low, high = marks
-        partition.ends, partition.as_of_s = SeenEnds(asked_s), None
+        partition.ends = SeenEnds(asked_s)
         partition.ends.look(self._clock(), high)
         inputs: list[Input] = [PartitionOpened(partition.topic, partition.number, low, high)]
         if low == high:
@@ -369,7 +380,7 @@ class LogReader:
         """
         partition = self._partitions[place]
         partition.position = max(partition.position, position)
-        end, before_s = self._cached_end(place), partition.as_of_s
+        end, before_s = self._cached_end(place), partition.ends.newest_s
         partition.ends.look(self._clock(), end)
         reached = self._position(partition, position)
         if (drained and end == position) or reached.as_of_s != before_s:
@@ -377,8 +388,7 @@ class LogReader:
 
     @staticmethod
     def _position(partition: _Partition, position: int) -> PositionReached:
-        partition.as_of_s = partition.ends.as_of_s(position)
-        return PositionReached(partition.topic, partition.number, position, partition.as_of_s)
+        return PositionReached(partition.topic, partition.number, position, partition.ends.as_of_s(position))
 
     def _take_event(self, message: Message, inputs: list[Input]) -> None:
         error = message.error()
@@ -417,6 +427,25 @@ class LogReader:
                 self._break(partition, findings.broken[place])
             elif partition.state is not _State.OPEN and findings.clears(place, partition.doubted_s):
                 self._end_doubt(partition)
+        stalled = [p for p in self._partitions.values() if p.state is _State.OPEN and self._stands_still(p, findings)]
+        if stalled:
+            self._renew_consumer(stalled)
+
+    def _stands_still(self, partition: _Partition, findings: Findings) -> bool:
+        return partition.stall.look(self._polled_s, partition.position, findings.ends.get(partition.place))
+
+    def _renew_consumer(self, stalled: list[_Partition]) -> None:
+        """Read on with another consumer where nothing arrives; what was handed over is not fetched again."""
+        for partition in stalled:
+            _log.warning(
+                "%s-%d: nothing arrives from offset %d on; the consumer is made anew",
+                *partition.place,
+                partition.position,
+            )
+        self._consumer.close()
+        self._consumer = self._make_consumer()
+        read = [p for p in self._partitions.values() if p.state is _State.OPEN]
+        self._consumer.incremental_assign([TopicPartition(*p.place, p.position) for p in read])
 
     def _doubt(self, partition: _Partition, state: _State, detail: str) -> None:
         """Not a record more before the watch has seen whether it is still the same topic."""
@@ -429,7 +458,7 @@ class LogReader:
         if partition.state is _State.DOUBTED:
             partition.state = _State.OPEN
             self._consumer.incremental_assign([TopicPartition(*partition.place, partition.position)])
-        elif "truncat" in partition.detail.lower():  # what was read is not what lies there now
+        elif _TRUNCATED in partition.detail.lower():  # what was read is not what lies there now
             self._break(partition, f"{partition.name}-{partition.number}: {partition.detail}")
         else:  # retention deleted records before they were read: start over
             partition.state = _State.CLOSED

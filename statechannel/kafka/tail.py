@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from statechannel.kafka.errors import (
     translate,
 )
 from statechannel.kafka.patience import ask_patiently
+from statechannel.kafka.stall import Stall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from statechannel.core.inputs import Topic
     from statechannel.kafka.client_settings import ClientSettings
 
+_log = logging.getLogger(__name__)
+
 _BATCH = 2_000
 _POLL_S = 0.2
+_WATERMARKS_S = 1.0
 _HINT = "Check bootstrap.servers and that Kafka runs: `statechannel kafka status`."
 
 
@@ -77,8 +82,13 @@ class PartitionTail:
         self._timeout_s = timeout_s
         self._error: KafkaError | None = None
         self._unknown = False
-        config = {**settings.consumer_config(group_id), "error_cb": self._on_error}
-        self._consumer = _translated(settings, "making the consumer", lambda: Consumer(config))
+        self._polled_s = self._asked_s = 0.0
+        self._config = {**settings.consumer_config(group_id), "error_cb": self._on_error}
+        self._consumer = self._make_consumer()
+
+    def _make_consumer(self) -> Consumer:
+        consumer: Consumer = _translated(self._settings, "making the consumer", lambda: Consumer(self._config))
+        return consumer
 
     def __enter__(self) -> PartitionTail:
         return self
@@ -149,11 +159,14 @@ class PartitionTail:
             return
         self._consumer.assign([TopicPartition(*self._place, start)])
         progress_s, reached = time.monotonic(), start
+        stall = Stall(self._settings.tuning.stall_timeout_s)
         try:
             while True:
                 records, position = self._fetch(until)
-                reached = reached if position is None else position
-                if records or position is not None:
+                if position is None:
+                    self._look_at_end(stall, reached)
+                else:
+                    reached, self._asked_s = position, self._polled_s
                     progress_s = time.monotonic()
                 if records or until is None:
                     yield records
@@ -166,6 +179,21 @@ class PartitionTail:
         finally:
             self._consumer.unassign()
 
+    def _look_at_end(self, stall: Stall, reached: int) -> None:
+        """Nothing arrives: now and then ask whether there is anything to read, and read on with a new consumer if so."""
+        if self._polled_s - self._asked_s < self._settings.tuning.stall_timeout_s / 2:
+            return
+        self._asked_s = self._polled_s
+        try:
+            marks = self._watermarks(_WATERMARKS_S)
+        except KafkaException:  # what it is, the reading itself says
+            marks = None
+        if stall.look(self._polled_s, reached, None if marks is None else marks[1]):
+            _log.warning("%s-%d: nothing arrives from offset %d on; the consumer is made anew", *self._place, reached)
+            self._consumer.close()
+            self._consumer = self._make_consumer()
+            self._consumer.assign([TopicPartition(*self._place, reached)])
+
     def _make_sure(self, reached: int) -> None:
         """A broker did not know the topic: read on if Kafka does, which the library says no second time."""
         self._unknown = False
@@ -174,7 +202,9 @@ class PartitionTail:
 
     def _fetch(self, until: int | None) -> tuple[list[RecordRead], int | None]:
         """Records below `until`, and the position after them if anything arrived."""
+        began_s = time.monotonic()
         first = self._consumer.poll(_POLL_S)
+        self._polled_s += time.monotonic() - began_s
         if first is None:
             return [], None
         return self._sort([first, *self._consumer.consume(_BATCH - 1, 0)], until)

@@ -35,12 +35,14 @@ class Findings:
         answered: Some broker answered.
         broken: Partitions that are no longer what was opened, with the reason.
         doubtful: Partitions about which another answer is needed.
+        ends: Where the partitions ended, of those that Kafka answered about.
     """
 
     asked_s: float
     answered: bool
     broken: Mapping[Place, str] = field(default_factory=dict)
     doubtful: frozenset[Place] = frozenset()
+    ends: Mapping[Place, int] = field(default_factory=dict)
 
     def clears(self, place: Place, since_s: float) -> bool:
         """Whether the partition was found to be what it was, by questions asked after `since_s`."""
@@ -125,6 +127,7 @@ class TopicWatch:
         answered = False
         certain: dict[Place, str] = {}
         likely: dict[Place, str] = {}
+        ends: dict[Place, int] = {}
         for name, future in self._identities.items():
             places = [place for place in self._asked if place[0] == name]
             description, error = _outcome(future)
@@ -140,6 +143,8 @@ class TopicWatch:
             place = (partition.topic, partition.partition)
             end, error = _outcome(future)
             answered |= _is_answer(error)
+            if end is not None and end.offset >= 0:
+                ends[place] = end.offset
             if end is not None and 0 <= end.offset < self._asked[place]:
                 likely[place] = (
                     f"{place[0]}-{place[1]} ends at {end.offset}, before the position "
@@ -148,7 +153,7 @@ class TopicWatch:
         if answered:
             self._suspicions = {place: self._suspicions.get(place, 0) + 1 for place in likely}
         confirmed = {p: d for p, d in likely.items() if self._suspicions.get(p, 0) >= _CONFIRMATIONS}
-        return Findings(self._asked_s, answered=answered, broken={**confirmed, **certain})
+        return Findings(self._asked_s, answered=answered, broken={**confirmed, **certain}, ends=ends)
 
 
 def _outcome(future: Future[Any]) -> tuple[Any, KafkaError | None]:

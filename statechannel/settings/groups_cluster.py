@@ -67,6 +67,13 @@ class KafkaSettings(Group):
         ge=0,
         le=60,
     )
+    stall_timeout_s: float = setting(
+        10.0,
+        "A consumer that gets nothing for so long, although Kafka says that there is something to read, is made anew and "
+        "goes on where it was. Clients are known to stand still after a restart of Kafka.",
+        ge=1,
+        le=600,
+    )
 
 
 class ChannelSettings(Group):

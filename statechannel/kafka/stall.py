@@ -1,0 +1,48 @@
+"""Notices a reader that gets nothing although the log goes on.
+
+A consumer of librdkafka may get nothing more after a Kafka broker was restarted, without any error, until it is made anew
+(confluentinc/librdkafka#5153, fede1024/rust-rdkafka#597).
+"""
+
+from __future__ import annotations
+
+DOUBLINGS_MAX = 5
+"""Where a new consumer does not help either, the patience doubles so often at most."""
+
+
+class Stall:
+    """Whether the reader of one partition stands still.
+
+    Only time in which the reader polls counts: one that is busy with what it was given waits for nothing.
+
+    Args:
+        patience_s: Time of polling, with something to read, after which the consumer has to be made anew.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._position = -1
+        self._since_s: float | None = None
+        self._renewals = 0
+
+    def look(self, polled_s: float, position: int, end: int | None) -> bool:
+        """Whether the consumer has to be made anew.
+
+        Args:
+            polled_s: How long the reader has polled in all.
+            position: Next offset of the reader.
+            end: Where the log ends, as Kafka answered just now; None if it did not.
+        """
+        if position != self._position:
+            self._position, self._since_s, self._renewals = position, None, 0
+        if end is None or end <= position:
+            self._since_s = None
+            return False
+        if self._since_s is None:  # from now on it is known that there is something to read
+            self._since_s = polled_s
+            return False
+        if polled_s - self._since_s < self._patience_s * 2 ** min(self._renewals, DOUBLINGS_MAX):
+            return False
+        self._since_s = polled_s
+        self._renewals += 1
+        return True
