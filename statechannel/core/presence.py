@@ -116,10 +116,10 @@ class Presence:
             self._heard_self(record, info)
             if engine.stopped is not None:
                 return
-        was_alive = info["broker"] in self.members.alive
-        live = self._registry_end is not None and record.offset >= self._registry_end
+        before = self.members.alive.get(info["broker"])
+        live = self._is_live(record)
         overflowed = self.members.overflowed(engine.now.mono_s)
-        member = self.members.heard(
+        self.members.heard(
             engine.now.mono_s,
             record.offset,
             record.timestamp_ms,
@@ -131,9 +131,14 @@ class Presence:
         if not overflowed and self.members.overflowed(engine.now.mono_s):
             engine.emit("registry.full", members=len(self.members.alive))
         self._expected.discard(info["broker"])
-        if (member is not None) != was_alive or (member is not None and member.first_offset == record.offset):
+        member = self.members.alive.get(info["broker"])
+        if member is not before:
             self._tell_member(record, info, here=member is not None, live=live)
             engine.members_changed()
+
+    def _is_live(self, record: RecordRead) -> bool:
+        """Whether a record was written after this process began to read, and so is a sign of life."""
+        return self._registry_end is not None and record.offset >= self._registry_end
 
     def _take_probe(self, record: RecordRead) -> None:
         probe = decode_probe(record.value)
@@ -162,9 +167,8 @@ class Presence:
         if self._own_first_read and info["since"] > self._own_first_offset:
             self._stop_replaced(incarnation)
             return True
-        fresh = self._registry_end is not None and record.offset >= self._registry_end
         if not self.announced:
-            if fresh:
+            if self._is_live(record):
                 heard = self._fresh_foreign.get(incarnation, 0) + 1
                 remember(self._fresh_foreign, incarnation, heard, engine.config.remembered_max)
             if self._fresh_foreign.get(incarnation, 0) >= FRESH_TO_REFUSE and not engine.config.take_over:
@@ -275,7 +279,7 @@ class Presence:
         if self.mode is not before:
             # After the expiry: whoever begins to act now must know who is gone.
             engine.mode_changed(before)
-        if self.announced and now_s >= self._next_at_s and not self.goodbye_sent:
+        if now_s >= self._next_at_s:
             self._send()
 
     def _choose_format(self) -> None:
@@ -290,7 +294,7 @@ class Presence:
 
     def _maybe_announce(self, now_s: float) -> None:
         engine = self._engine
-        if self.listening_since_s is None:
+        if self.listening_since_s is None or self.goodbye_sent:
             return
         predecessor = self.members.alive.get(engine.identity.broker)
         if predecessor is not None and not engine.config.take_over:
@@ -353,18 +357,16 @@ class Presence:
 
     def announce_change(self) -> None:
         """Tell the others at once rather than at the next interval."""
-        if self.announced and not self.goodbye_sent:
-            self._send()
+        self._send()
 
     def say_goodbye(self) -> None:
         """The last registry record of this process."""
-        if self.announced and not self.goodbye_sent:
-            self._send(leaving=True)
+        self._send(leaving=True)
         self.goodbye_sent = True
 
     def _send(self, *, leaving: bool = False) -> None:
         engine = self._engine
-        if not self.announced:
+        if not self.announced or self.goodbye_sent:
             return
         self._next_at_s = engine.now.mono_s + engine.config.member_interval_s
         self._seq += 1

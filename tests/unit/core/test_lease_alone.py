@@ -123,6 +123,7 @@ def test_they_are_resumed_and_announced_at_once_when_it_hears_itself_again():
     assert not leased.lease.suspended
     names = [name for name, _ in leased.engine.events]
     assert names == ["membership.suspended", "lease.ran-out", "membership.resumed", "lease.resumed"]
+    assert leased.engine.events[0][1] == {"silence_s": 9.0, "mute_s": 0.0}
 
 
 def mute(leased: Leased, at_s: float, *, others_fit: bool = True) -> bool:

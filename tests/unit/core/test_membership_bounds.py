@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.membership import SMALL_BYTES, Membership, decode_member
+from statechannel.core.membership import SMALL_BYTES, Membership, decode_member, decode_probe
 
 EXPIRY_S = 6.0
 
@@ -154,6 +154,47 @@ def test_who_was_silent_by_the_logs_times_makes_room_in_a_backlog():
     assert min(one.heard_at_ms for one in members.alive.values()) >= 1_000 * 100 - 2 * EXPIRY_S * 1000 - 2_000
 
 
+def test_what_makes_room_is_silence_of_more_than_two_expiries():
+    for silent_ms, stays in ((12_000, True), (12_001, False)):
+        members = Membership(EXPIRY_S, members_max=1)
+        members.heard(1.0, 0, 50_000, heartbeat("a-1", "a"), live=False)
+        assert (members.heard(1.0, 1, 50_000 + silent_ms, heartbeat("b-1", "b"), live=False) is None) is stays
+        assert list(members.alive) == (["a"] if stays else ["b"])
+
+
+@pytest.mark.parametrize(("after_ms", "again"), [(999, False), (1_000, True)])
+def test_room_is_made_once_in_a_second(after_ms, again):
+    members = Membership(EXPIRY_S, members_max=1)
+    members.heard(1.0, 0, 50_000, heartbeat("a-1", "a"), live=False)
+    assert members.heard(1.0, 1, 61_500, heartbeat("b-1", "b"), live=False) is None
+    assert (members.heard(1.0, 2, 61_500 + after_ms, heartbeat("b-1", "b"), live=False) is not None) is again
+
+
+def test_where_there_is_room_nobody_makes_any():
+    members = Membership(EXPIRY_S, members_max=2)
+    members.heard(1.0, 0, 50_000, heartbeat("a-1", "a"), live=False)
+    members.heard(1.0, 1, 90_000, heartbeat("b-1", "b"), live=False)
+    assert list(members.alive) == ["a", "b"]
+
+
+def test_there_is_room_for_whoever_takes_a_members_place():
+    members = Membership(EXPIRY_S, members_max=1)
+    members.heard(1.0, 0, 50_000, heartbeat("a-1", "a", since=0))
+    assert members.heard(1.0, 1, 50_001, heartbeat("a-2", "a", since=1)) is members.alive["a"]
+    assert members.alive["a"].incarnation == "a-2"
+
+
+def test_sizes_count_to_the_byte():
+    members = Membership(EXPIRY_S, members_max_bytes=200_000)
+    for number in range(3):
+        members.heard(1.0, number, 0, heartbeat("a-1", "a", n=number), size_bytes=100_000)
+    assert members.heard(1.0, 3, 0, heartbeat("b-1", "b"), size_bytes=100_001) is None
+    assert members.heard(1.0, 4, 0, heartbeat("b-1", "b"), size_bytes=100_000) is not None
+    assert members.heard(1.0, 5, 0, heartbeat("c-1", "c"), size_bytes=SMALL_BYTES + 1) is None
+    mine = members.heard(1.0, 6, 0, heartbeat("me-1", "me", n=6), size_bytes=SMALL_BYTES + 1, own_id=True)
+    assert mine.info["n"] == 6, "there is room for the reader's own"
+
+
 def test_large_heartbeats_are_bounded_by_their_size_and_small_ones_are_not():
     members = Membership(EXPIRY_S, members_max_bytes=250_000)
     assert members.heard(1.0, 0, 0, heartbeat("a-1", "a", n=1), size_bytes=100_000) is not None
@@ -213,3 +254,21 @@ def test_what_is_no_heartbeat(changed):
 @pytest.mark.parametrize("value", [None, b"", b"[]", b"null", b"7", b'"member"', b"\xff", b"{"])
 def test_what_is_no_object(value):
     assert decode_member(value) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, ("b-1", 7)),
+        ({"seq": 0}, ("b-1", 0)),
+        ({"seq": "7"}, None), ({"seq": [7]}, None), ({"seq": True}, None), ({"seq": None}, None),
+        ({"incarnation": ""}, None), ({"incarnation": 1}, None), ({"incarnation": None}, None),
+        ({"kind": "member"}, None), ({"format": 2}, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_a_probe(changed, found):
+    probe = {"format": 1, "kind": "probe", "broker": "b", "incarnation": "b-1", "seq": 7}
+    assert decode_probe(orjson.dumps(probe | changed)) == found
+    for name in changed if found is None else ():
+        assert decode_probe(orjson.dumps({field: value for field, value in probe.items() if field != name})) is None

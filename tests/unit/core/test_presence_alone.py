@@ -11,6 +11,7 @@ import pytest
 from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
 from statechannel.core.lease import Lease
 from statechannel.core.presence import FRESH_TO_REFUSE, Mode, Presence
+from statechannel.core.record import FORMAT
 from tests.support.stub_engine import StubEngine
 
 EXPIRY_S, SAFE_S, SETTLE_S, INTERVAL_S = 6.0, 4.0, 10.0, 1.0
@@ -161,6 +162,8 @@ def test_from_safe_mode_it_settles_until_all_are_heard_again(bench):
     bench.presence.tick()
     assert bench.presence.mode is Mode.NORMAL
     assert "mode from safe" in bench.told
+    changes = [(facts["before"], facts["mode"]) for name, facts in bench.engine.events if name == "mode.changed"]
+    assert changes == [("normal", "safe"), ("safe", "settling"), ("settling", "normal")]
 
 
 @pytest.mark.parametrize(("after_s", "mode"), [(SETTLE_S - 0.1, Mode.SETTLING), (SETTLE_S, Mode.NORMAL)])
@@ -231,6 +234,7 @@ def test_nothing_is_written_before_the_registry_was_read_to_its_end():
     bench = Bench(end=2)
     bench.later(1)
     assert bench.sent() == []
+    assert bench.presence.silence_s == 0.0
     bench.presence.announce_change()
     assert bench.sent() == []
     bench.hear("b", "b-1")
@@ -255,6 +259,31 @@ def test_it_is_normal_once_its_own_record_was_read(bench):
     assert bench.presence.mode is Mode.NORMAL
     (second,) = bench.sent()
     assert (second["since"], second["seq"]) == (since, 2)
+
+
+def test_a_heartbeat_tells_how_the_process_is(bench):
+    bench.presence.tick()
+    (own,) = bench.sent()
+    expected = {"http": None, "take_over": False, "accepting": True, "draining": False, "writable": True, "fit": True}
+    assert {name: own[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("http", ["", "http://a:8080"])
+def test_the_address_of_its_pages_is_told_where_it_has_one(bench, http):
+    bench.engine.identity.http = http
+    bench.presence.tick()
+    assert bench.sent()[0]["http"] == (http or None)
+
+
+@pytest.mark.parametrize(
+    ("draining", "writes", "accepting"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_who_drains_or_cannot_write_accepts_no_bundles(bench, draining, writes, accepting):
+    bench.engine.draining = draining
+    bench.engine.candidacy.seat.writes = writes
+    bench.presence.tick()
+    (own,) = bench.sent()
+    assert (own["accepting"], own["draining"], own["writable"]) == (accepting, draining, writes)
 
 
 @pytest.mark.parametrize(("after_s", "announced"), [(EXPIRY_S, False), (EXPIRY_S + 0.01, True)])
@@ -317,6 +346,21 @@ def test_two_that_begin_at_the_same_time_do_not_both_go_on():
         assert bench.engine.stopped == stopped
 
 
+def test_one_that_was_read_back_before_this_one_wrote_is_its_predecessor():
+    bench = Bench(end=1)
+    bench.hear("a", "a-0", since=0)
+    bench.hear("a", "a-0", since=0)
+    assert bench.engine.stopped is None
+    assert not bench.presence.announced
+
+
+def test_another_is_the_member_until_the_own_first_record_is_read():
+    bench = Bench()
+    bench.presence.tick()
+    bench.hear("a", "a-2", at_ms=50_000)
+    assert bench.presence.members.alive["a"].incarnation == "a-2"
+
+
 def test_a_goodbye_of_the_other_leaves_the_id_free():
     bench = Bench()
     bench.presence.tick()
@@ -338,6 +382,13 @@ def test_one_that_comes_when_this_was_silent_for_the_expiry_replaces_it(bench, s
     assert bench.presence.members.alive["a"].incarnation == ("a-2" if stopped else "a-1")
 
 
+def test_one_that_must_give_way_is_none_of_the_members(bench):
+    bench.normal()
+    bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 1)
+    assert not bench.presence.members.knows("a-2")
+    assert (bench.events(), bench.told) == ([], [])
+
+
 def test_one_that_takes_over_replaces_it_at_once(bench):
     bench.normal()
     bench.hear("a", "a-2", take_over=True)
@@ -350,6 +401,7 @@ def test_one_that_was_read_back_behind_this_replaces_it(bench, above, stopped):
     bench.normal()
     bench.hear("a", "a-2", since=bench.presence._own_first_offset + above)
     assert bench.engine.stopped == stopped
+    assert bench.presence.members.alive["a"].incarnation == ("a-2" if stopped else "a-1")
 
 
 def test_its_goodbye_replaces_nobody(bench):
@@ -387,6 +439,24 @@ def test_a_leader_counts_from_the_reading_of_its_own_claim(bench):
     bench.later(1.0)
     bench.read(bench.sent()[-1])
     assert bench.presence.term == offset
+
+
+def test_the_first_record_of_a_registry_may_be_a_claim(bench):
+    bench.presence.elected_changed(elected=True)
+    bench.presence.tick()
+    assert bench.read(bench.sent()[0]) == 0
+    bench.presence.tick()
+    assert (bench.presence.leading, bench.presence.term) == (True, 0)
+    bench.presence.elected_changed(elected=False)
+    assert (bench.presence.leading, bench.presence.term) == (False, -1)
+
+
+def test_what_does_not_claim_the_lead_is_no_claim(bench):
+    bench.normal()
+    bench.presence.elected_changed(elected=True)
+    (claim,) = bench.sent()
+    bench.read(claim | {"leading": False})  # somebody writes under this process's name
+    assert bench.presence.term == -1
 
 
 def test_a_claim_of_an_earlier_term_is_none(bench):
@@ -445,6 +515,34 @@ def test_who_comes_and_goes_is_told_once(bench):
     assert (bench.events(), bench.told) == ([], ["members"] * 3)
 
 
+@pytest.mark.parametrize("more", [{}, {"since": 2}, {"leaving": True}], ids=str)
+def test_another_process_that_does_not_replace_a_member_neither_comes_nor_goes(bench, more):
+    bench.normal()
+    bench.hear("b", "b-1", since=5)
+    bench.events()
+    bench.told.clear()
+    bench.hear("b", "b-0", **more)
+    assert (bench.events(), bench.told) == ([], [])
+    assert bench.presence.members.alive["b"].incarnation == "b-1"
+
+
+def test_a_late_record_of_one_that_said_goodbye_is_told_to_nobody(bench):
+    bench.normal()
+    bench.hear("b", "b-0", leaving=True)
+    bench.hear("b", "b-1")
+    bench.events()
+    bench.hear("b", "b-0")
+    assert bench.events() == []
+
+
+def test_the_size_of_a_heartbeat_counts(bench):
+    bench.normal()
+    bench.hear("b", "b-1")
+    size_bytes = bench.presence.members.alive["b"].size_bytes
+    bench.hear("b", "b-1", x="y" * 100)
+    assert bench.presence.members.alive["b"].size_bytes == size_bytes + len(',"x":""') + 100
+
+
 def test_what_lay_there_before_is_told_to_nobody_but_counts():
     bench = Bench(end=2)
     bench.hear("b", "b-1")
@@ -453,6 +551,38 @@ def test_what_lay_there_before_is_told_to_nobody_but_counts():
     assert bench.told == ["members", "members"]
     bench.hear("c", "c-1")
     assert bench.events() == ["member.joined"]
+
+
+def test_kafkas_clock_is_read_from_own_records_and_every_partition_hears_of_it(bench):
+    heard: list[Any] = []
+    bench.engine.replicas = [SimpleNamespace(partition=0, applied=-1, phase="waiting", learn_clock=heard.append)]
+    bench.engine.phase_changed = lambda replica, before: heard.append((replica.partition, before))
+    bench.presence.tick()
+    sent_ms = round(1_000 * bench.now_s)
+    bench.later(2.0)
+    assert (bench.presence.clock_ahead_ms, bench.presence.newest_ms, bench.presence.last_ms) == (None, 0, 0)
+    bench.read(bench.sent()[0], at_ms=sent_ms + 250)
+    assert bench.presence.clock_ahead_ms == 250
+    assert heard == [250, (0, "waiting")]
+
+
+def test_a_newer_format_is_written_once_all_who_could_be_there_read_it():
+    bench = Bench(newest_format=FORMAT + 1, safe_after_s=100.0)
+    bench.normal()
+    bench.hear("b", "b-1", formats=[FORMAT])
+    bench.later(EXPIRY_S - 0.1)
+    bench.hear("b", "b-1", formats=[FORMAT, FORMAT + 1])
+    bench.presence.tick()
+    assert bench.presence.writes_format == FORMAT, "somebody may be there who was not heard yet"
+    bench.events()
+    bench.later(0.2)
+    assert bench.presence.writes_format == FORMAT + 1
+    assert bench.engine.events == [("format.changed", {"before": FORMAT, "format": FORMAT + 1})]
+    bench.hear("c", "c-1")
+    bench.events()
+    bench.presence.tick()
+    assert bench.presence.writes_format == FORMAT
+    assert bench.events() == ["format.changed"]
 
 
 def test_junk_moves_the_position_and_the_clock_and_nothing_else():
@@ -479,7 +609,19 @@ def test_a_goodbye_is_the_last_that_it_writes(bench):
     assert (bench.presence.goodbye_sent, bench.presence.goodbye_heard) == (True, True)
 
 
-def test_who_was_never_there_says_no_goodbye():
-    bench = Bench(end=5)
+def test_nor_does_it_claim_the_lead_behind_its_goodbye(bench):
+    bench.normal()
+    bench.presence.say_goodbye()
+    bench.sent()
+    bench.presence.elected_changed(elected=True)
+    assert bench.sent() == []
+
+
+def test_who_was_never_there_says_no_goodbye_and_does_not_come_any_more():
+    bench = Bench(end=1)
+    bench.hear("a", "a-0")
+    bench.presence.tick()
     bench.presence.say_goodbye()
     assert (bench.sent(), bench.presence.goodbye_sent) == ([], True)
+    bench.later(EXPIRY_S + 0.01)  # its predecessor has expired
+    assert (bench.sent(), bench.presence.announced) == ([], False)
