@@ -5,93 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 
-from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, Topic
+from statechannel.core.inputs import PositionReached, RecordRead, Topic
 from statechannel.core.lease import Lease
-from statechannel.core.presence import FRESH_TO_REFUSE, Mode, Presence
+from statechannel.core.presence import FRESH_TO_REFUSE, Mode
 from statechannel.core.record import FORMAT
-from tests.support.stub_engine import StubEngine
-
-EXPIRY_S, SAFE_S, SETTLE_S, INTERVAL_S = 6.0, 4.0, 10.0, 1.0
-
-
-class Bench:
-    """The presence of `a-1`, on a registry that the test hands back record by record."""
-
-    def __init__(self, *, end: int = 0, **config: Any) -> None:
-        mine = {"mode": property(lambda _: self.presence.mode)}
-        engine: Any = type("RegistryEngine", (StubEngine,), mine)(**config)
-        self.engine = engine
-        engine.identity = SimpleNamespace(
-            broker="a", incarnation="a-1", entropy=b"0123456789", started_at_ms=1_000, listeners=(), persistent=True,
-            non_persistent=True, properties=(), software="0", http="",
-        )  # fmt: skip
-        engine.replicas, engine.caught_up, engine.deputizing = [], True, False
-        engine.candidacy = SimpleNamespace(seat=SimpleNamespace(writes=True, fit=True))
-        self.told: list[str] = []
-        engine.repair = SimpleNamespace(
-            paused_why=None, members_lost=lambda lost: self.told.extend(f"lost {m.broker}" for m in lost)
-        )
-        engine.members_changed = lambda: self.told.append("members")
-        engine.leadership_changed = lambda: self.told.append("leadership")
-        engine.mode_changed = lambda before: self.told.append(f"mode from {before}")
-        engine.stop = self._stop
-        self.presence = Presence(engine)
-        engine.presence = self.presence
-        self.offset = 0
-        self.presence.opened(PartitionOpened(Topic.REGISTRY, 0, 0, end))
-
-    def _lost(self, lost: list[Any]) -> None:
-        self.told.extend(f"lost {one.broker}" for one in lost)
-
-    def _stop(self, reason: str, _: str) -> None:
-        self.engine.stopped = reason
-
-    @property
-    def now_s(self) -> float:
-        return self.engine.now.mono_s
-
-    def later(self, seconds: float, *, tick: bool = True) -> None:
-        self.engine.now.mono_s += seconds
-        self.engine.now.wall_ms += round(1_000 * seconds)
-        if tick:
-            self.presence.tick()
-
-    def sent(self) -> list[dict[str, Any]]:
-        return [orjson.loads(one.value) for one in self.engine.appends()]
-
-    def read(self, info: dict[str, Any], *, at_ms: int | None = None) -> int:
-        at_ms = self.engine.now.wall_ms if at_ms is None else at_ms
-        self.presence.read(RecordRead(Topic.REGISTRY, 0, self.offset, at_ms, b"x", orjson.dumps(info)))
-        self.offset += 1
-        return self.offset - 1
-
-    def hear(self, broker: str = "a", incarnation: str = "a-0", *, at_ms: int | None = None, **more: Any) -> int:
-        info = {"format": 1, "kind": "member", "broker": broker, "incarnation": incarnation, "seq": 1, "since": -1}
-        return self.read(info | more, at_ms=at_ms)
-
-    def normal(self) -> None:
-        """Announced, read back, normal."""
-        self.presence.tick()
-        (own,) = self.sent()
-        self.read(own)
-        self.presence.tick()
-        assert self.presence.mode is Mode.NORMAL
-        for one in self.sent():
-            self.read(one)
-        self.told.clear()
-        self.engine.events.clear()
-
-    def events(self) -> list[str]:
-        found, self.engine.events = [name for name, _ in self.engine.events], []
-        return found
+from tests.support.presence_bench import EXPIRY_S, INTERVAL_S, SAFE_S, SETTLE_S, PresenceBench
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> PresenceBench:
+    return PresenceBench()
 
 
 # --- silence, modes, lease ----------------------------------------------------------------------------------------------
@@ -112,7 +37,7 @@ def test_silence_counts_from_the_sending_of_what_is_read_back_and_not_from_its_r
 @pytest.mark.parametrize(("silent_s", "holds"), [(2.4, True), (2.5, True), (2.501, False)])
 def test_a_lease_counts_from_the_sending(silent_s, holds):
     """Protocol section 8: a reader that lags must not believe that it was heard a moment ago."""
-    bench = Bench(lease_s=2.5)
+    bench = PresenceBench(lease_s=2.5)
     bench.normal()
     lease = Lease(bench.engine)
     bench.later(1.0)
@@ -168,7 +93,7 @@ def test_from_safe_mode_it_settles_until_all_are_heard_again(bench):
 
 @pytest.mark.parametrize(("after_s", "mode"), [(SETTLE_S - 0.1, Mode.SETTLING), (SETTLE_S, Mode.NORMAL)])
 def test_settling_ends_after_its_time_whoever_is_missing(after_s, mode):
-    bench = Bench(safe_after_s=1_000.0, member_expiry_s=1_001.0)
+    bench = PresenceBench(safe_after_s=1_000.0, member_expiry_s=1_001.0)
     bench.normal()
     bench.hear("b", "b-1")
     bench.later(1_000.5)
@@ -193,7 +118,7 @@ def test_who_was_cut_off_holds_no_silence_against_the_others(bench):
 
 @pytest.mark.parametrize(("after_s", "lost"), [(EXPIRY_S, False), (EXPIRY_S + 0.01, True)])
 def test_a_silent_member_is_lost_and_repair_hears_of_it(after_s, lost):
-    bench = Bench(safe_after_s=100.0)
+    bench = PresenceBench(safe_after_s=100.0)
     bench.normal()
     bench.hear("b", "b-1")
     bench.told.clear()
@@ -203,7 +128,7 @@ def test_a_silent_member_is_lost_and_repair_hears_of_it(after_s, lost):
 
 
 def test_absence_is_known_after_having_listened_for_the_expiry():
-    bench = Bench(safe_after_s=100.0)
+    bench = PresenceBench(safe_after_s=100.0)
     assert not bench.presence.knows_absence()
     bench.normal()
     began_s = bench.presence.listening_since_s
@@ -231,7 +156,7 @@ def test_heartbeats_go_out_at_the_interval_and_with_each_change_of_mode(bench):
 
 
 def test_nothing_is_written_before_the_registry_was_read_to_its_end():
-    bench = Bench(end=2)
+    bench = PresenceBench(end=2)
     bench.later(1)
     assert bench.sent() == []
     assert bench.presence.silence_s == 0.0
@@ -288,7 +213,7 @@ def test_who_drains_or_cannot_write_accepts_no_bundles(bench, draining, writes, 
 
 @pytest.mark.parametrize(("after_s", "announced"), [(EXPIRY_S, False), (EXPIRY_S + 0.01, True)])
 def test_it_waits_until_its_predecessor_has_expired(after_s, announced):
-    bench = Bench(end=1)
+    bench = PresenceBench(end=1)
     bench.hear("a", "a-0")
     bench.presence.tick()
     assert not bench.presence.announced
@@ -297,7 +222,7 @@ def test_it_waits_until_its_predecessor_has_expired(after_s, announced):
 
 
 def test_the_age_of_a_predecessor_counts_by_the_logs_times():
-    bench = Bench(end=2)
+    bench = PresenceBench(end=2)
     bench.hear("a", "a-0", at_ms=10_000)
     bench.hear("b", "b-1", at_ms=10_000 + round(1_000 * EXPIRY_S) + 10)
     bench.presence.tick()
@@ -305,7 +230,7 @@ def test_the_age_of_a_predecessor_counts_by_the_logs_times():
 
 
 def test_who_takes_over_does_not_wait():
-    bench = Bench(end=1, take_over=True)
+    bench = PresenceBench(end=1, take_over=True)
     bench.hear("a", "a-0")
     bench.presence.tick()
     assert bench.presence.announced
@@ -319,7 +244,7 @@ def test_who_takes_over_does_not_wait():
 
 @pytest.mark.parametrize("take_over", [False, True])
 def test_a_predecessor_that_is_heard_while_it_listens_has_the_id(take_over):
-    bench = Bench(end=1, take_over=take_over)
+    bench = PresenceBench(end=1, take_over=take_over)
     bench.hear("a", "a-0")
     for _ in range(FRESH_TO_REFUSE):
         assert bench.engine.stopped is None
@@ -328,7 +253,7 @@ def test_a_predecessor_that_is_heard_while_it_listens_has_the_id(take_over):
 
 
 def test_what_lay_in_the_registry_before_is_no_sign_of_life():
-    bench = Bench(end=5)
+    bench = PresenceBench(end=5)
     for _ in range(5):
         bench.hear("a", "a-0")
     assert bench.engine.stopped is None
@@ -338,7 +263,7 @@ def test_what_lay_in_the_registry_before_is_no_sign_of_life():
 
 def test_two_that_begin_at_the_same_time_do_not_both_go_on():
     for apart_ms, stopped in ((5_999, "id-in-use"), (6_000, None)):
-        bench = Bench()
+        bench = PresenceBench()
         bench.presence.tick()
         (own,) = bench.sent()
         bench.hear("a", "a-2", at_ms=50_000)
@@ -347,7 +272,7 @@ def test_two_that_begin_at_the_same_time_do_not_both_go_on():
 
 
 def test_one_that_was_read_back_before_this_one_wrote_is_its_predecessor():
-    bench = Bench(end=1)
+    bench = PresenceBench(end=1)
     bench.hear("a", "a-0", since=0)
     bench.hear("a", "a-0", since=0)
     assert bench.engine.stopped is None
@@ -355,14 +280,14 @@ def test_one_that_was_read_back_before_this_one_wrote_is_its_predecessor():
 
 
 def test_another_is_the_member_until_the_own_first_record_is_read():
-    bench = Bench()
+    bench = PresenceBench()
     bench.presence.tick()
     bench.hear("a", "a-2", at_ms=50_000)
     assert bench.presence.members.alive["a"].incarnation == "a-2"
 
 
 def test_a_goodbye_of_the_other_leaves_the_id_free():
-    bench = Bench()
+    bench = PresenceBench()
     bench.presence.tick()
     (own,) = bench.sent()
     bench.hear("a", "a-2", at_ms=50_000)
@@ -544,7 +469,7 @@ def test_the_size_of_a_heartbeat_counts(bench):
 
 
 def test_what_lay_there_before_is_told_to_nobody_but_counts():
-    bench = Bench(end=2)
+    bench = PresenceBench(end=2)
     bench.hear("b", "b-1")
     bench.hear("b", "b-1", leaving=True)
     assert bench.events() == []
@@ -567,7 +492,7 @@ def test_kafkas_clock_is_read_from_own_records_and_every_partition_hears_of_it(b
 
 
 def test_a_newer_format_is_written_once_all_who_could_be_there_read_it():
-    bench = Bench(newest_format=FORMAT + 1, safe_after_s=100.0)
+    bench = PresenceBench(newest_format=FORMAT + 1, safe_after_s=100.0)
     bench.normal()
     bench.hear("b", "b-1", formats=[FORMAT])
     bench.later(EXPIRY_S - 0.1)
@@ -586,7 +511,7 @@ def test_a_newer_format_is_written_once_all_who_could_be_there_read_it():
 
 
 def test_junk_moves_the_position_and_the_clock_and_nothing_else():
-    bench = Bench(end=1)
+    bench = PresenceBench(end=1)
     bench.presence.read(RecordRead(Topic.REGISTRY, 0, 0, 77_000, b"x", b"junk"))
     assert (bench.presence.newest_ms, bench.presence.last_ms) == (77_000, 77_000)
     assert bench.presence.listening_since_s is not None
@@ -618,7 +543,7 @@ def test_nor_does_it_claim_the_lead_behind_its_goodbye(bench):
 
 
 def test_who_was_never_there_says_no_goodbye_and_does_not_come_any_more():
-    bench = Bench(end=1)
+    bench = PresenceBench(end=1)
     bench.hear("a", "a-0")
     bench.presence.tick()
     bench.presence.say_goodbye()
