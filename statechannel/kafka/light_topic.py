@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from statechannel.kafka.client_log import OncePerKind
+from statechannel.kafka.end_watch import EndWatch
 from statechannel.kafka.errors import describe, translate
 from statechannel.kafka.light_writer import Headers, LightCounts, LightTuning, LightWriter
-from statechannel.kafka.stall import Stall
+from statechannel.kafka.stall import PollClock, close_aside
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -36,7 +36,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take turns several times a second
 
-_END_S = 1.0
 _LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 _OTHER_TOPIC = frozenset(
     {
@@ -127,8 +126,8 @@ class LightReader:
         self._reached = False
         self._last_error = ""
         self._position = 0
-        self._polled_s = self._asked_s = 0.0
-        self._stall = Stall(settings.tuning.stall_timeout_s)
+        self._polls = PollClock()
+        self._watch = EndWatch(settings, (topic, 0), settings.tuning.stall_timeout_s)
         self._config = {**settings.consumer_config(group_id), "error_cb": self._note}
         self._consumer = self._make_consumer()
         self._thread = threading.Thread(target=self._run, name=f"light-reader {topic}", daemon=True)
@@ -176,6 +175,7 @@ class LightReader:
             self._on_failure(error)
         finally:
             self._consumer.close()
+            self._watch.close()
 
     def _open(self) -> bool:
         marks: tuple[int, int] | None = None  # also what the client returns on a time-out
@@ -186,7 +186,7 @@ class LightReader:
         if marks is None:
             return False
         low, self._end = marks
-        self._position, self._asked_s = low, self._polled_s
+        self._position = low
         self._consumer.assign([TopicPartition(self._place.topic, 0, low)])
         self._is_open = True
         self._reached = low == self._end
@@ -196,11 +196,10 @@ class LightReader:
         return True
 
     def _read(self) -> None:
-        began_s = time.monotonic()
-        first = self._consumer.poll(self._tuning.poll_s)
-        self._polled_s += time.monotonic() - began_s
+        first = self._polls.poll(self._consumer, self._tuning.poll_s)
         if first is None:
-            self._look_at_end()
+            if self._watch.stalled(self._polls.polled_s, self._position):
+                self._renew_consumer()
             return
         messages = [first, *self._consumer.consume(self._tuning.batch_records - 1, 0)]
         records: list[LightRecord] = []
@@ -218,7 +217,7 @@ class LightReader:
                 if error.code() in _LOST_POSITION or error.code() in _OTHER_TOPIC:
                     lost = describe(error)
         if position >= 0:
-            self._position, self._asked_s = position, self._polled_s
+            self._position = position
         self._hand_over(records, position)
         if lost:
             _log.warning("%s is opened again from its beginning: %s", self._place.topic, lost)
@@ -226,22 +225,14 @@ class LightReader:
             self._is_open = False
             self._stopping.wait(self._tuning.reopen_s)
 
-    def _look_at_end(self) -> None:
-        """Nothing arrives: now and then ask whether there is anything to read, and read on with a new consumer if so."""
-        if self._polled_s - self._asked_s < self._settings.tuning.stall_timeout_s / 2:
-            return
-        self._asked_s = self._polled_s
-        try:
-            marks = self._consumer.get_watermark_offsets(self._place, timeout=_END_S)
-        except KafkaException:  # what it is, the reading itself says
-            marks = None
-        if self._stall.look(self._polled_s, self._position, None if marks is None else marks[1]):
-            _log.warning(
-                "%s: nothing arrives from offset %d on; the consumer is made anew", self._place.topic, self._position
-            )
-            self._consumer.close()
-            self._consumer = self._make_consumer()
-            self._consumer.assign([TopicPartition(self._place.topic, 0, self._position)])
+    def _renew_consumer(self) -> None:
+        """Nothing arrives although there is something to read: read on with another consumer."""
+        _log.warning(
+            "%s: nothing arrives from offset %d on; the consumer is made anew", self._place.topic, self._position
+        )
+        replaced, self._consumer = self._consumer, self._make_consumer()
+        self._consumer.assign([TopicPartition(self._place.topic, 0, self._position)])
+        close_aside(replaced)
 
     def _hand_over(self, records: list[LightRecord], position: int) -> None:
         """Compaction leaves gaps, also at the end: positions, not records, say that the end was reached."""

@@ -25,7 +25,7 @@ from statechannel.core.inputs import (
     Topic,
 )
 from statechannel.kafka.errors import describe, is_topic_missing, translate
-from statechannel.kafka.stall import Stall
+from statechannel.kafka.stall import PollClock, Stall, close_aside
 from statechannel.kafka.topic_watch import TopicWatch
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class LogReader:
         self._settings = settings
         self._clock = clock
         self._looked_s = 0.0
-        self._polled_s = 0.0
+        self._polls = PollClock()
         self._sink = sink
         self._tuning = tuning or ReaderTuning()
         self._on_availability = on_availability
@@ -247,9 +247,7 @@ class LogReader:
         if self._watch.due(now_s):  # seldom: this lies between a record's arrival and the next one's
             self._look_around(now_s)
         self._look_at_ends()
-        began_s = time.monotonic()
-        first = self._consumer.poll(self._tuning.poll_s)
-        self._polled_s += time.monotonic() - began_s
+        first = self._polls.poll(self._consumer, self._tuning.poll_s)
         if first is not None:
             more = self._consumer.consume(self._tuning.batch_records - 1, 0)
             self._deliver([first, *more])
@@ -432,7 +430,7 @@ class LogReader:
             self._renew_consumer(stalled)
 
     def _stands_still(self, partition: _Partition, findings: Findings) -> bool:
-        return partition.stall.look(self._polled_s, partition.position, findings.ends.get(partition.place))
+        return partition.stall.look(self._polls.polled_s, partition.position, findings.ends.get(partition.place))
 
     def _renew_consumer(self, stalled: list[_Partition]) -> None:
         """Read on with another consumer where nothing arrives; what was handed over is not fetched again."""
@@ -442,10 +440,10 @@ class LogReader:
                 *partition.place,
                 partition.position,
             )
-        self._consumer.close()
-        self._consumer = self._make_consumer()
+        replaced, self._consumer = self._consumer, self._make_consumer()
         read = [p for p in self._partitions.values() if p.state is _State.OPEN]
         self._consumer.incremental_assign([TopicPartition(*p.place, p.position) for p in read])
+        close_aside(replaced)
 
     def _doubt(self, partition: _Partition, state: _State, detail: str) -> None:
         """Not a record more before the watch has seen whether it is still the same topic."""

@@ -6,8 +6,39 @@ A consumer of librdkafka may get nothing more after a Kafka broker was restarted
 
 from __future__ import annotations
 
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
 DOUBLINGS_MAX = 5
 """Where a new consumer does not help either, the patience doubles so often at most."""
+
+
+@dataclass(slots=True)
+class PollClock:
+    """Runs only while a reader waits for messages: not while it is busy with them, nor while the process is stopped.
+
+    Attributes:
+        polled_s: How long all polls together have waited.
+    """
+
+    polled_s: float = 0.0
+
+    def poll(self, consumer: Consumer, timeout_s: float) -> Message | None:
+        """The consumer's next message, if one comes in time."""
+        began_s = time.monotonic()
+        message: Message | None = consumer.poll(timeout_s)
+        self.polled_s += min(timeout_s, time.monotonic() - began_s)
+        return message
+
+
+def close_aside(consumer: Consumer) -> None:
+    """Close a consumer that was replaced, and do not wait for it: closing may hang as its reading does."""
+    threading.Thread(target=consumer.close, name="close-replaced-consumer", daemon=True).start()
 
 
 class Stall:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from statechannel.core.inputs import RecordRead
+from statechannel.kafka.end_watch import EndWatch
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaUnavailableError,
@@ -21,7 +22,7 @@ from statechannel.kafka.errors import (
     translate,
 )
 from statechannel.kafka.patience import ask_patiently
-from statechannel.kafka.stall import Stall
+from statechannel.kafka.stall import PollClock, close_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,6 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 2_000
 _POLL_S = 0.2
-_WATERMARKS_S = 1.0
 _HINT = "Check bootstrap.servers and that Kafka runs: `statechannel kafka status`."
 
 
@@ -82,7 +82,7 @@ class PartitionTail:
         self._timeout_s = timeout_s
         self._error: KafkaError | None = None
         self._unknown = False
-        self._polled_s = self._asked_s = 0.0
+        self._polls = PollClock()
         self._config = {**settings.consumer_config(group_id), "error_cb": self._on_error}
         self._consumer = self._make_consumer()
 
@@ -159,15 +159,17 @@ class PartitionTail:
             return
         self._consumer.assign([TopicPartition(*self._place, start)])
         progress_s, reached = time.monotonic(), start
-        stall = Stall(self._settings.tuning.stall_timeout_s)
+        patience_s = self._settings.tuning.stall_timeout_s
+        if until is not None:  # a new consumer is to be tried before the time is up
+            patience_s = min(patience_s, self._timeout_s / 2)
+        watch = EndWatch(self._settings, self._place, patience_s)
         try:
             while True:
                 records, position = self._fetch(until)
-                if position is None:
-                    self._look_at_end(stall, reached)
-                else:
-                    reached, self._asked_s = position, self._polled_s
-                    progress_s = time.monotonic()
+                if position is not None:
+                    reached, progress_s = position, time.monotonic()
+                if watch.stalled(self._polls.polled_s, reached, until):
+                    self._renew_consumer(reached)
                 if records or until is None:
                     yield records
                 if until is not None and position is not None and position >= until:
@@ -178,21 +180,14 @@ class PartitionTail:
                     raise self._away("reading")
         finally:
             self._consumer.unassign()
+            watch.close()
 
-    def _look_at_end(self, stall: Stall, reached: int) -> None:
-        """Nothing arrives: now and then ask whether there is anything to read, and read on with a new consumer if so."""
-        if self._polled_s - self._asked_s < self._settings.tuning.stall_timeout_s / 2:
-            return
-        self._asked_s = self._polled_s
-        try:
-            marks = self._watermarks(_WATERMARKS_S)
-        except KafkaException:  # what it is, the reading itself says
-            marks = None
-        if stall.look(self._polled_s, reached, None if marks is None else marks[1]):
-            _log.warning("%s-%d: nothing arrives from offset %d on; the consumer is made anew", *self._place, reached)
-            self._consumer.close()
-            self._consumer = self._make_consumer()
-            self._consumer.assign([TopicPartition(*self._place, reached)])
+    def _renew_consumer(self, reached: int) -> None:
+        """Nothing arrives although there is something to read: read on with another consumer."""
+        _log.warning("%s-%d: nothing arrives from offset %d on; the consumer is made anew", *self._place, reached)
+        replaced, self._consumer = self._consumer, self._make_consumer()
+        self._consumer.assign([TopicPartition(*self._place, reached)])
+        close_aside(replaced)
 
     def _make_sure(self, reached: int) -> None:
         """A broker did not know the topic: read on if Kafka does, which the library says no second time."""
@@ -202,9 +197,7 @@ class PartitionTail:
 
     def _fetch(self, until: int | None) -> tuple[list[RecordRead], int | None]:
         """Records below `until`, and the position after them if anything arrived."""
-        began_s = time.monotonic()
-        first = self._consumer.poll(_POLL_S)
-        self._polled_s += time.monotonic() - began_s
+        first = self._polls.poll(self._consumer, _POLL_S)
         if first is None:
             return [], None
         return self._sort([first, *self._consumer.consume(_BATCH - 1, 0)], until)

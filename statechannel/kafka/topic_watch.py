@@ -53,7 +53,7 @@ class TopicWatch:
     """One round of questions at a time; `poll` starts it, and collects it when it is complete.
 
     Args:
-        topics: What was opened.
+        topics: What was opened; of other topics only the ends are asked for.
         interval_s: Time between two rounds while all is well.
         retry_s: Time between two rounds after one that nobody answered, or that found something.
         timeout_s: Bound of one round.
@@ -86,7 +86,7 @@ class TopicWatch:
 
     def due(self, now_s: float) -> bool:
         """Whether `poll` has something to do: a round to start or to collect."""
-        return bool(self._identities) or now_s >= self._next_s
+        return bool(self._ends) or now_s >= self._next_s
 
     def poll(self, now_s: float, positions: Mapping[Place, int]) -> Findings | None:
         """Start or collect a round.
@@ -95,7 +95,7 @@ class TopicWatch:
             now_s: Monotonic time.
             positions: Next offset of each open partition; none of them may end before it.
         """
-        if not self._identities:
+        if not self._ends:
             if now_s >= self._next_s and positions:
                 self._asked_s = now_s
                 self._ask(positions)
@@ -115,8 +115,9 @@ class TopicWatch:
 
     def _ask(self, positions: Mapping[Place, int]) -> None:
         self._asked = dict(positions)
-        names = sorted({name for name, _ in positions})
-        self._identities = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        names = sorted({name for name, _ in positions} & self._topics.keys())
+        if names:
+            self._identities = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         self._ends = self._admin.list_offsets(
             {TopicPartition(n, p): latest for n, p in positions},

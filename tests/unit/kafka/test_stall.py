@@ -1,23 +1,29 @@
 """A consumer that gets nothing although the log goes on is made anew; nothing is lost or comes twice."""
 
+from __future__ import annotations
+
+import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Message, TopicPartition
 
-from statechannel.core.inputs import Input, RecordRead, Topic
-from statechannel.kafka import light_topic, reader, tail
+from statechannel.core.inputs import Input, PartitionOpened, RecordRead, RecordsRead, Topic
+from statechannel.kafka import end_watch, light_topic, reader, tail
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
-from statechannel.kafka.stall import DOUBLINGS_MAX, Stall
-from statechannel.kafka.topic_watch import Findings
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.kafka.stall import DOUBLINGS_MAX, PollClock, Stall
+from statechannel.kafka.topic_watch import Findings, Place
 from statechannel.kafka.topics import TopicInfo
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
-SETTINGS = ClientSettings("127.0.0.1:1", tuning=ClientTuning(stall_timeout_s=0.05))
-PLACE = ("c", 0)
+QUICK = ClientSettings("127.0.0.1:1", tuning=ClientTuning(stall_timeout_s=0.05))
+
+# --- what a stall is ------------------------------------------------------------------------------------------------
 
 
 def looks(stall: Stall, *answers: tuple[float, int, int | None]) -> list[bool]:
@@ -55,178 +61,322 @@ def test_where_a_new_consumer_does_not_help_the_patience_doubles_up_to_a_bound()
     assert looks(stall, (300.9, 6, 7), (301.0, 6, 7)) == [False, True]
 
 
-# --- the readers ------------------------------------------------------------------------------------------------------
+def test_a_process_that_is_stopped_while_it_polls_has_not_waited_for_records() -> None:
+    clock = PollClock()
+    slow = SimpleNamespace(poll=lambda _: time.sleep(0.2))
+    assert clock.poll(slow, 0.01) is None  # type: ignore[arg-type]
+    assert clock.polled_s == pytest.approx(0.01)
 
 
-class Message:
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def __len__(self) -> int:
-        return 2
-
-    def _none(self) -> None:
-        return None
-
-    error = headers = _none
-
-    def topic(self) -> str:
-        return "c"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return (2, 7)
-
-    def key(self) -> bytes:
-        return b"k"
-
-    value = key
+# --- a Kafka whose clients fall silent ------------------------------------------------------------------------------
 
 
-class Kafka:
-    """A log of `end` records; the first consumers hand out `stuck_at` of them and then nothing."""
+class SilentKafka:
+    """Partitions of one topic by their length; of each client, the partitions at which offset it falls silent."""
 
-    def __init__(self, end: int, stuck_at: int, consumers_stuck: int = 1) -> None:
-        self.end, self.stuck_at, self.consumers_stuck = end, stuck_at, consumers_stuck
-        self.made: list[Consumer] = []
+    def __init__(self, ends: dict[int, int], *silent: dict[int, int]) -> None:
+        self.ends = ends
+        self.silent = list(silent)
+        self.clients: list[Client] = []
+        self.answers = True
+        self.lets_close = threading.Event()
+        self.lets_close.set()
 
-    def consumer(self, _: Any) -> "Consumer":
-        end = self.stuck_at if len(self.made) < self.consumers_stuck else self.end
-        self.made.append(Consumer(self, end))
-        return self.made[-1]
+    def client(self, config: object) -> Client:
+        number = len(self.clients)
+        self.clients.append(Client(self, self.silent[number] if number < len(self.silent) else {}))
+        return self.clients[-1]
+
+    def marks(self, place: TopicPartition) -> tuple[int, int]:
+        return (0, self.ends[place.partition])
+
+    def watch(self, *_: object, **__: object) -> Any:
+        def poll(now_s: float, positions: Mapping[Place, int]) -> Findings:
+            ends = {place: self.ends[place[1]] for place in positions} if self.answers else {}
+            return Findings(now_s, answered=self.answers, ends=ends)
+
+        return SimpleNamespace(due=lambda _: True, hurry=lambda: None, poll=poll, close=lambda: None)
 
 
-class Consumer:
-    def __init__(self, kafka: Kafka, end: int) -> None:
-        self._kafka, self._end = kafka, end
-        self.position = -1
-        self.closed = False
+class Client:
+    def __init__(self, kafka: SilentKafka, silent: dict[int, int]) -> None:
+        self.kafka, self.silent = kafka, silent
+        self.at: dict[int, int] = {}
+        self.given: list[tuple[int, int]] = []
+        self.is_closed = False
 
     def assign(self, places: list[TopicPartition]) -> None:
-        (place,) = places
-        self.position = place.offset
+        self.at = {}
+        self.incremental_assign(places)
 
-    incremental_assign = assign
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        assert not self.is_closed
+        assert not self.at.keys() & {place.partition for place in places}, "Kafka's client refuses to be given it twice"
+        self.at |= {place.partition: place.offset for place in places}
+        self.given += [(place.partition, place.offset) for place in places]
+
+    def incremental_unassign(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            del self.at[place.partition]
 
     def unassign(self) -> None:
-        self.position = -1
+        self.at = {}
 
-    def close(self) -> None:
-        self.closed = True
+    def get_watermark_offsets(self, place: TopicPartition, **how: object) -> tuple[int, int]:
+        return (
+            (0, self.kafka.ends[place.partition] if self.at else -1001)
+            if how.get("cached")
+            else self.kafka.marks(place)
+        )
 
     def poll(self, timeout_s: float) -> Message | None:
-        assert not self.closed
-        if not 0 <= self.position < self._end:
-            time.sleep(min(timeout_s, 0.01))
-            return None
-        self.position += 1
-        return Message(self.position - 1)
+        assert not self.is_closed
+        for partition, offset in self.at.items():
+            if offset < min(self.kafka.ends[partition], self.silent.get(partition, offset + 1)):
+                self.at[partition] += 1
+                return Message("c", partition, offset, b"k", b"v", timestamp=(2, 7))
+        time.sleep(min(timeout_s, 0.01))
+        return None
 
     def consume(self, *_: object) -> list[Message]:
         return []
 
-    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-        assert not self.closed
-        return (0, self._kafka.end)
+    def close(self) -> None:
+        self.kafka.lets_close.wait(WAIT_S)
+        self.is_closed = True
 
 
 @pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
-    kafka = Kafka(end=5, stuck_at=2)
-    for module in (tail, reader, light_topic):
-        monkeypatch.setattr(module, "Consumer", kafka.consumer)
-    return kafka
+def silent_kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SilentKafka]]:
+    made: list[SilentKafka] = []
+
+    def make(*args: dict[int, int]) -> SilentKafka:
+        kafka = SilentKafka(*args)
+        made.append(kafka)
+        for module in (tail, reader, light_topic):
+            monkeypatch.setattr(module, "Consumer", kafka.client)
+        for asking in (end_watch, reader):
+            monkeypatch.setattr(asking, "TopicWatch", kafka.watch)
+        return kafka
+
+    yield make
+    for kafka in made:
+        kafka.lets_close.set()
 
 
-def offsets(kafka: Kafka, read: Callable[[], list[int]]) -> None:
-    """All records come once, in order, by one consumer more than stand still."""
-    assert read() == list(range(kafka.end))
-    assert [consumer.closed for consumer in kafka.made[:-1]] == [True] * kafka.consumers_stuck
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
 
 
-@pytest.mark.parametrize("consumers_stuck", [0, 1, 2])
-def test_who_follows_a_log_goes_on_where_it_was(kafka: Kafka, consumers_stuck: int) -> None:
-    kafka.consumers_stuck = consumers_stuck
+def until(done: Callable[[], bool]) -> Callable[[], bool]:
+    ends_s = time.monotonic() + WAIT_S
 
-    def read() -> list[int]:
-        with tail.PartitionTail(SETTINGS, Topic.CHANNEL, "c", 0, group_id="g") as following:
-            until_s = time.monotonic() + WAIT_S
-            read: list[int] = []
-            for batch in following.follow(0, stop=lambda: time.monotonic() > until_s):
-                read += [record.offset for record in batch]
-                if len(read) >= 5:
-                    break
-            return read
+    def stop() -> bool:
+        return done() or time.monotonic() > ends_s
 
-    offsets(kafka, read)
+    return stop
 
 
-def test_who_reads_to_an_end_does_too(kafka: Kafka) -> None:
-    def read() -> list[int]:
-        with tail.PartitionTail(SETTINGS, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=WAIT_S) as reading:
-            return [record.offset for record in reading.records(tail.Span(0, 0, 5))]
-
-    offsets(kafka, read)
+# --- a partition's tail ---------------------------------------------------------------------------------------------
 
 
-def test_who_follows_a_quiet_log_keeps_its_consumer(kafka: Kafka) -> None:
-    kafka.end = kafka.stuck_at
-    with tail.PartitionTail(SETTINGS, Topic.CHANNEL, "c", 0, group_id="g") as following:
-        until_s = time.monotonic() + 0.5
-        for _ in following.follow(0, stop=lambda: time.monotonic() > until_s):
-            pass
-    assert len(kafka.made) == 1
+def follow(kafka: SilentKafka, done: Callable[[list[int]], bool]) -> list[int]:
+    """Offsets that a follower was given."""
+    offsets: list[int] = []
+    stop = until(lambda: done(offsets))
+    with tail.PartitionTail(QUICK, Topic.CHANNEL, "c", 0, group_id="g") as opened:
+        for batch in opened.follow(0, stop):
+            offsets.extend(record.offset for record in batch)
+    return offsets
 
 
-@pytest.mark.parametrize("consumers_stuck", [0, 1])
-def test_a_member_goes_on_where_it_was(kafka: Kafka, monkeypatch: pytest.MonkeyPatch, consumers_stuck: int) -> None:
-    kafka.consumers_stuck = consumers_stuck
-    findings = Findings(0.0, answered=True, ends={PLACE: 5})
-    watch = SimpleNamespace(due=lambda _: True, hurry=lambda: None, poll=lambda *_: findings)
-    monkeypatch.setattr(reader, "TopicWatch", lambda *_, **__: watch)
-    monkeypatch.setattr(reader, "Message", Message)
-    got: list[Input] = []
-    reading = reader.LogReader(SETTINGS, {Topic.CHANNEL: TopicInfo("c", "id", 1, 1, {})}, got.extend, group_id="g")
-
-    def read() -> list[int]:
-        until_s = time.monotonic() + WAIT_S
-        while sum(isinstance(one, RecordRead) for one in got) < 5 and time.monotonic() < until_s:
-            reading._step()
-        return [one.offset for one in got if isinstance(one, RecordRead)]
-
-    offsets(kafka, read)
+def test_a_follower_goes_on_with_a_new_client(
+    silent_kafka: Callable[..., SilentKafka], caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = silent_kafka({0: 10}, {0: 3}, {0: 7})
+    assert follow(kafka, lambda offsets: len(offsets) >= 10) == list(range(10))
+    assert [client.given for client in kafka.clients] == [[(0, 0)], [(0, 3)], [(0, 7)]]
+    first, second = warnings_of(caplog)
+    assert "c-0" in first
+    assert "offset 3" in first
+    assert "offset 7" in second
+    wait_until(lambda: all(client.is_closed for client in kafka.clients), "a client stays open", pause_s=0.01)
 
 
-@pytest.mark.parametrize("consumers_stuck", [0, 1])
-def test_a_reader_of_load_data_goes_on_where_it_was(kafka: Kafka, consumers_stuck: int) -> None:
-    kafka.consumers_stuck = consumers_stuck
+def test_a_follower_that_nobody_gives_anything_asks_for_few_clients(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 10}, *[{0: 3}] * 1_000)
+    ends_s = time.monotonic() + 1.0
+    assert follow(kafka, lambda _: time.monotonic() > ends_s) == [0, 1, 2]
+    assert 2 <= len(kafka.clients) <= 12
+
+
+def test_a_follower_at_the_end_keeps_its_client(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 3})
+    ends_s = time.monotonic() + 0.5
+    assert follow(kafka, lambda _: time.monotonic() > ends_s) == [0, 1, 2]
+    assert len(kafka.clients) == 1
+
+
+def test_a_follower_keeps_its_client_while_kafka_is_away(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 10}, {0: 3})
+    kafka.answers = False
+    ends_s = time.monotonic() + 0.5
+    assert follow(kafka, lambda _: time.monotonic() > ends_s) == [0, 1, 2]
+    assert len(kafka.clients) == 1
+
+
+def test_a_slow_user_of_a_follower_is_no_stall(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 6})
+    with tail.PartitionTail(QUICK, Topic.CHANNEL, "c", 0, group_id="g") as opened:
+        for batch in opened.follow(0, stop=until(lambda: kafka.clients[0].at[0] == 6)):
+            if batch:
+                time.sleep(3 * QUICK.tuning.stall_timeout_s)
+    assert len(kafka.clients) == 1
+
+
+def test_a_bounded_reading_goes_on_with_a_new_client_too(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 10}, {0: 3})
+    with tail.PartitionTail(QUICK, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=WAIT_S) as opened:
+        assert [record.offset for record in opened.records(tail.Span(0, 1, 9))] == list(range(1, 9))
+    assert [client.given for client in kafka.clients] == [[(0, 1)], [(0, 3)]]
+
+
+def test_who_gives_up_soon_tries_a_new_client_before(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 10}, {0: 3})
+    patient = ClientSettings("127.0.0.1:1", tuning=ClientTuning(stall_timeout_s=WAIT_S))
+    with tail.PartitionTail(patient, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=4.0) as opened:
+        assert len(list(opened.records(tail.Span(0, 0, 10)))) == 10
+    assert len(kafka.clients) == 2
+
+
+def test_a_bounded_reading_ends_at_its_time_limit_though_clients_are_replaced(
+    silent_kafka: Callable[..., SilentKafka],
+) -> None:
+    kafka = silent_kafka({0: 10}, *[{0: 3}] * 1_000)
+    with (
+        tail.PartitionTail(QUICK, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=0.5) as opened,
+        pytest.raises(KafkaUnavailableError, match="reading c-0"),
+    ):
+        list(opened.records(tail.Span(0, 0, 9)))
+    assert len(kafka.clients) > 1
+
+
+# --- the reader of a member -----------------------------------------------------------------------------------------
+
+
+def open_reader(partitions: int) -> tuple[reader.LogReader, list[RecordRead], list[Input]]:
+    records: list[RecordRead] = []
+    others: list[Input] = []
+
+    def sink(inputs: list[Input]) -> None:
+        for item in inputs:
+            if isinstance(item, RecordRead | RecordsRead):
+                records.extend(item.records if isinstance(item, RecordsRead) else [item])
+            else:
+                others.append(item)
+
+    info = TopicInfo("c", "id", partitions, 1, {})
+    opened = reader.LogReader(QUICK, {Topic.CHANNEL: info}, sink, group_id="g", tuning=reader.ReaderTuning(poll_s=0.01))
+    return opened, records, others
+
+
+def step(opened: reader.LogReader, done: Callable[[], bool], times: int = 2_000) -> None:
+    """Let the reader do its steps until this is so."""
+    for _ in range(times):
+        if done():
+            return
+        opened._step()
+    raise AssertionError("too many steps")
+
+
+def test_a_reader_goes_on_with_a_new_client_in_all_its_partitions(
+    silent_kafka: Callable[..., SilentKafka], caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = silent_kafka({0: 5, 1: 6}, {1: 2})
+    opened, records, others = open_reader(2)
+    step(opened, lambda: len(records) >= 11)
+    kafka.ends[0] = 8
+    step(opened, lambda: len(records) >= 14)
+    found = {partition: [r.offset for r in records if r.partition == partition] for partition in (0, 1)}
+    assert found == {0: list(range(8)), 1: list(range(6))}
+    assert [sorted(client.given) for client in kafka.clients] == [[(0, 0), (1, 0)], [(0, 5), (1, 2)]]
+    assert [type(item) for item in others].count(PartitionOpened) == 2, "nobody is told to start over"
+    (told,) = warnings_of(caplog)
+    assert "c-1" in told
+    assert "offset 2" in told
+
+
+def test_traffic_of_another_partition_does_not_hide_a_stall(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 0, 1: 6}, {1: 2})
+    opened, records, _ = open_reader(2)
+
+    def more() -> bool:
+        kafka.ends[0] = kafka.clients[0].at.get(0, 0) + len(records) % 2
+        return sum(record.partition == 1 for record in records) == 6
+
+    step(opened, more)
+    assert len(kafka.clients) == 2
+
+
+def test_a_partition_is_read_again_from_its_beginning_by_the_new_client(
+    silent_kafka: Callable[..., SilentKafka],
+) -> None:
+    kafka = silent_kafka({0: 5, 1: 6}, {1: 2})
+    opened, records, others = open_reader(2)
+    step(opened, lambda: len(records) >= 11)
+    opened.restart(Topic.CHANNEL, 1)
+    step(opened, lambda: len(records) >= 17)
+    assert [r.offset for r in records if r.partition == 1] == [*range(6), *range(6)]
+    assert len(kafka.clients) == 2
+    assert others.count(PartitionOpened(Topic.CHANNEL, 1, 0, 6)) == 2
+
+
+def test_a_reader_whose_sink_blocks_keeps_its_client(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 8})
+    records: list[Input] = []
+
+    def slow(inputs: list[Input]) -> None:
+        records.extend(item for item in inputs if isinstance(item, RecordRead))
+        time.sleep(2 * QUICK.tuning.stall_timeout_s)
+
+    info = TopicInfo("c", "id", 1, 1, {})
+    opened = reader.LogReader(QUICK, {Topic.CHANNEL: info}, slow, group_id="g", tuning=reader.ReaderTuning(poll_s=0.01))
+    step(opened, lambda: len(records) >= 8)
+    assert len(kafka.clients) == 1
+
+
+def test_a_reader_keeps_its_client_while_kafka_is_away(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 5}, {0: 2})
+    opened, records, _ = open_reader(1)
+    step(opened, lambda: len(records) >= 2)
+    kafka.answers = False
+    for _ in range(30):
+        opened._step()
+    assert len(kafka.clients) == 1
+    kafka.answers = True
+    step(opened, lambda: len(records) >= 5)
+    assert len(kafka.clients) == 2
+
+
+# --- all of them ----------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_does_not_close_holds_nobody_up(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 10}, {0: 3})
+    kafka.lets_close.clear()
+    opened, records, _ = open_reader(1)
+    step(opened, lambda: len(records) >= 10)
+    assert [client.is_closed for client in kafka.clients] == [False, False]
+
+
+def test_a_reader_of_load_data_goes_on_with_a_new_client(silent_kafka: Callable[..., SilentKafka]) -> None:
+    kafka = silent_kafka({0: 10}, {0: 3}, {0: 7})
     got: list[light_topic.LightBatch] = []
-    reading = light_topic.LightReader(SETTINGS, "c", got.append, group_id="g")
-    reading.start()
-
-    def read() -> list[int]:
-        until_s = time.monotonic() + WAIT_S
-        while sum(len(batch.records) for batch in got) < 5 and time.monotonic() < until_s:
-            time.sleep(0.01)
-        return [record.offset for batch in got for record in batch.records]
-
-    offsets(kafka, read)
-    assert reading.close(WAIT_S)
+    opened = light_topic.LightReader(QUICK, "c", got.append, group_id="g")
+    opened.start()
+    wait_until(lambda: sum(len(batch.records) for batch in got) >= 10, lambda: got, pause_s=0.01)
+    assert opened.close(WAIT_S)
+    assert [record.offset for batch in got for record in batch.records] == list(range(10))
+    assert [client.given for client in kafka.clients] == [[(0, 0)], [(0, 3)], [(0, 7)]]
     assert sum(batch.opened for batch in got) == 1
-
-
-def test_an_error_while_asking_is_left_to_the_reading(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> tuple[int, int]:
-        raise tail.KafkaException(KafkaError(KafkaError._TRANSPORT))
-
-    monkeypatch.setattr(Consumer, "get_watermark_offsets", refuse)
-    with tail.PartitionTail(SETTINGS, Topic.CHANNEL, "c", 0, group_id="g") as following:
-        until_s = time.monotonic() + 0.3
-        found = [r for batch in following.follow(0, stop=lambda: time.monotonic() > until_s) for r in batch]
-    assert len(found) == 2
-    assert len(kafka.made) == 1
+    assert sum(batch.backlog for batch in got) == 10
