@@ -11,8 +11,8 @@ import pytest
 from statechannel.core import codec
 from statechannel.core.bundle import range_name
 from statechannel.core.record import Record
-from statechannel.core.resolver import children_fit, judge
-from statechannel.core.states import State
+from statechannel.core.resolver import ROWS, _row, children_fit, judge
+from statechannel.core.states import MOVES, State
 from statechannel.core.verdict import Verdict
 from statechannel.core.view import View
 
@@ -115,6 +115,10 @@ def test_a_namespace_ends_only_when_nothing_is_owned_and_above_all_its_bundles(l
         assert log.move("Assigning", to="b1") is Verdict.ACCEPTED
         assert log.move("Unassigned", from_="b1") is Verdict.ACCEPTED
     assert (log.key("t/n").version, log.key().version) == (4, 10)
+
+    active = {"id": "n1", "base": "ns", "state": "Active", "children": ranges(0, TOP)}
+    assert log.write("t/n", version=5, **active) is Verdict.ILLEGAL_MOVE, "only an end counts from its bundles"
+    assert log.write("t/n", version=11, **active) is Verdict.VERSION_GAP
 
     def end(version: int, **more: Any) -> Verdict:
         return log.write("t/n", id=f"d{version}", version=version, base="ns", state="Deleted", **more)
@@ -276,6 +280,12 @@ def test_a_split_needs_two_children_that_cover_it_and_ends_the_bundle(log):
         child = log.key(f"t/n/{range_name(lower, upper)}")
         assert (child.state, child.version, child.owner) == (State.ASSIGNED, parent.version + 1, "b1")
         assert (child.generation, child.server, child.derived) == (parent.version + 1, parent.writer, True)
+
+
+def test_only_the_end_of_a_bundle_asks_for_children():
+    for (was, to), move in MOVES.items():
+        assert ROWS[was][to] == _row(move)
+        assert _row(move)[-1] is (to is State.DELETED)
 
 
 def test_judge_reads_nothing_but_the_record_and_the_state():

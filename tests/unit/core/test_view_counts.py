@@ -229,6 +229,48 @@ def test_nulls_and_unknown_keys(log):
     assert set(log.view.keys) == {b"t/n", LOW.encode(), HIGH.encode(), none}
 
 
+def test_a_null_on_a_key_that_exists_is_a_debt_of_no_version(log):
+    log.put(LOW.encode(), None)
+    log.put(HIGH.encode(), b"junk")
+    found = {key.name: debt.highest_version for key, debt in log.view.ledger.open.items()}
+    assert found == {LOW: -1, HIGH: -1}
+
+
+@pytest.mark.parametrize("purged", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "fields", "verdict"),
+    [
+        ("proposal", {"state": "Assigning", "to": "b1", "version": 9}, Verdict.UNKNOWN_BUNDLE),
+        ("assert", {"state": "Absent", "version": 0}, Verdict.ASSERT_EQUAL),
+    ],
+)
+def test_what_is_written_on_a_key_that_does_not_exist_is_held(log, kind, fields, verdict, purged):
+    before = -1
+    if purged:
+        log.put(LOWER.encode(), None)
+        before = log.view.applied
+    assert log.write(LOWER, id="x", kind=kind, base=None, asserts=None, **fields) is verdict
+    key = log.view.keys[LOWER.encode()]
+    rejected = kind == "proposal"
+    assert (key.state, key.purged, key in log.view.ledger.open) == (None, False, rejected)
+    assert key.settled == (before if rejected else log.view.applied)
+
+
+def test_what_is_said_of_an_accepted_record(log):
+    made = {"format": 1, "kind": "proposal", "id": "x", "covers": -1, "by": {"broker": "b", "incarnation": "b-1"}}
+    made |= {"version": 2, "base": f"ns/{RANGES[0]}", "state": "Assigning", "from": None, "to": "b1"}
+    found = log.view.read(1, LOW.encode(), orjson.dumps(made))
+    assert (found.verdict, found.key, found.why, found.format) == (Verdict.ACCEPTED, log.view.get(LOW), "", 0)
+    assert found.record is not None
+
+
+@pytest.mark.parametrize("children", [None, "x", [1, 2], [range_name(0, 9), 1], {}], ids=str)
+def test_a_plan_that_holds_more_than_texts_is_none(log, children):
+    log.own(LOW)
+    log.move(LOW, "Splitting", "b1", children=children)
+    assert log.view.get(LOW).intent is None
+
+
 def test_a_newer_format_stops_before_its_record(log):
     applied = log.view.applied
     for key in (LOW.encode(), b"t/n", b"t/new", b"nonsense", None):
