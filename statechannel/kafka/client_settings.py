@@ -149,7 +149,7 @@ class ClientTuning:
         fetch_queue_kib: Bytes, in KiB, that the consumer may fetch ahead of its reader.
         topic_grace_s: For so long a topic that a broker says it does not know is asked for again,
             where it is known to exist: the brokers of a cluster hear of a new one one by one.
-        stall_timeout_s: A consumer that gets nothing for so long, although there is something to read, is made anew.
+        stall_timeout_s: A consumer that gets nothing for so long, although there is something to read, is recreated.
     """
 
     delivery_timeout_ms: int = 30_000

@@ -228,7 +228,9 @@ class LightReader:
     def _renew_consumer(self) -> None:
         """Nothing arrives although there is something to read: read on with another consumer."""
         _log.warning(
-            "%s: nothing arrives from offset %d on; the consumer is made anew", self._place.topic, self._position
+            "%s: nothing arrives from offset %d on although the log goes on: recreating the consumer",
+            self._place.topic,
+            self._position,
         )
         replaced, self._consumer = self._consumer, self._make_consumer()
         self._consumer.assign([TopicPartition(self._place.topic, 0, self._position)])

@@ -1,4 +1,5 @@
 """Writes records that may be lost, such as load reports: never waits, and prefers the new to the old."""
+# ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 _IDLE_S = 0.5
 _REPORTS_S = 0.02
 _PURGE_S = 2.0
+_STALLED_AFTER_TIMEOUTS = 6
+"""A producer that delivers nothing for so many delivery time-outs is replaced: Kafka is away, or the client is stuck."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -111,6 +114,7 @@ class LightWriter:
         self._closed = False
         self._stopping = False
         self._fatal = ""
+        self._delivered_s = time.monotonic()
         self._config = producer_config(settings, self._tuning)
         self._make_producer = make_producer
         self._producer = self._open()
@@ -232,8 +236,17 @@ class LightWriter:
 
     def _delivered(self, producer: Producer, error: KafkaError | None, _message: Message) -> None:
         """Delivery report; called by librdkafka inside `poll`."""
-        if producer is self._producer:
-            self._ended("" if error is None else describe(error, self._secrets))
+        if producer is not self._producer:
+            return
+        if error is None:
+            self._delivered_s = time.monotonic()
+        elif error.code() == KafkaError._MSG_TIMED_OUT and self._stands_still():
+            self._fatal = describe(error, self._secrets)
+        self._ended("" if error is None else describe(error, self._secrets))
+
+    def _stands_still(self) -> bool:
+        patience_ms = _STALLED_AFTER_TIMEOUTS * self._tuning.delivery_timeout_ms
+        return (time.monotonic() - self._delivered_s) * 1000 >= patience_ms
 
     def _ended(self, error: str) -> None:
         with self._changed:
@@ -253,6 +266,7 @@ class LightWriter:
         """The client failed for good: what it held is given up, a new one goes on."""
         _log.error("the light producer failed: %s", self._fatal)
         self._producer = self._open()
+        self._delivered_s = time.monotonic()
         self._lose_in_flight(self._fatal)
         self._fatal = ""
 

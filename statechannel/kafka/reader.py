@@ -436,7 +436,7 @@ class LogReader:
         """Read on with another consumer where nothing arrives; what was handed over is not fetched again."""
         for partition in stalled:
             _log.warning(
-                "%s-%d: nothing arrives from offset %d on; the consumer is made anew",
+                "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",
                 *partition.place,
                 partition.position,
             )

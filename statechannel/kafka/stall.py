@@ -1,6 +1,6 @@
 """Notices a reader that gets nothing although the log goes on.
 
-A consumer of librdkafka may get nothing more after a Kafka broker was restarted, without any error, until it is made anew
+A consumer of librdkafka may get nothing more after a Kafka broker was restarted, without any error, until it is recreated
 (confluentinc/librdkafka#5153, fede1024/rust-rdkafka#597).
 """
 
@@ -47,7 +47,7 @@ class Stall:
     Only time in which the reader polls counts: one that is busy with what it was given waits for nothing.
 
     Args:
-        patience_s: Time of polling, with something to read, after which the consumer has to be made anew.
+        patience_s: Time of polling, with something to read, after which the consumer has to be recreated.
     """
 
     def __init__(self, patience_s: float) -> None:
@@ -57,7 +57,7 @@ class Stall:
         self._renewals = 0
 
     def look(self, polled_s: float, position: int, end: int | None) -> bool:
-        """Whether the consumer has to be made anew.
+        """Whether the consumer has to be recreated.
 
         Args:
             polled_s: How long the reader has polled in all.

@@ -184,7 +184,11 @@ class PartitionTail:
 
     def _renew_consumer(self, reached: int) -> None:
         """Nothing arrives although there is something to read: read on with another consumer."""
-        _log.warning("%s-%d: nothing arrives from offset %d on; the consumer is made anew", *self._place, reached)
+        _log.warning(
+            "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",
+            *self._place,
+            reached,
+        )
         replaced, self._consumer = self._consumer, self._make_consumer()
         self._consumer.assign([TopicPartition(*self._place, reached)])
         close_aside(replaced)

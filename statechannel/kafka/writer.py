@@ -32,14 +32,15 @@ _PURGE_S = 5.0
 
 
 class _Session:
-    """One producer, with the tokens that it has not answered yet."""
+    """One producer, with the tokens that it has not answered yet, and when it delivered last."""
 
-    __slots__ = ("number", "pending", "producer")
+    __slots__ = ("delivered_s", "number", "pending", "producer")
 
     def __init__(self, number: int, producer: Producer) -> None:
         self.number = number
         self.producer = producer
         self.pending: set[int] = set()
+        self.delivered_s = time.monotonic()
 
 
 class LogWriter:
@@ -51,7 +52,8 @@ class LogWriter:
     producer's queue: librdkafka puts records back there between two tries, so that one of them
     may be in the log already. So is a success that names no offset.
 
-    A new session (see `Appended.session`) begins when a producer fails for good and is replaced.
+    A new session (see `Appended.session`) begins when a producer fails for good and is replaced. So is one by which nothing was
+    delivered for as long as a record may take: after a restart of Kafka librdkafka may stand still for good.
 
     Args:
         settings: How to reach Kafka.
@@ -220,16 +222,23 @@ class LogWriter:
         if token not in session.pending:  # given up before; each token ends once
             return
         if error is None:
+            session.delivered_s = time.monotonic()
             if self._denied:
                 self._denied.discard(msg.topic() or "")
             self._sink(delivery_report(token, msg.offset(), session.number))
         else:
             if is_access_denied(error):
                 self._tell_denied(msg.topic() or "", error)
-            if error.fatal():
+            if error.fatal() or self._stands_still(session, error):
                 self._fatal = describe(error, self._settings.secrets())
             self._sink(self._unknown(session, token, describe(error, self._settings.secrets())))
         self._answered(session, token)
+
+    def _stands_still(self, session: _Session, error: KafkaError) -> bool:
+        """Whether nothing was delivered since a record was queued that ran out of time: Kafka is away, or the client is stuck."""
+        silence_ms = (time.monotonic() - session.delivered_s) * 1000
+        late = error.code() == KafkaError._MSG_TIMED_OUT
+        return late and session is self._session and silence_ms >= self._settings.tuning.delivery_timeout_ms
 
     def _tell_denied(self, topic: str, error: KafkaError | KafkaException) -> None:
         """Say once that a topic may not be written to; else all that shows is a broker in safe mode."""

@@ -69,7 +69,7 @@ class KafkaSettings(Group):
     )
     stall_timeout_s: float = setting(
         10.0,
-        "A consumer that gets nothing for so long, although Kafka says that there is something to read, is made anew and "
+        "A consumer that gets nothing for so long, although Kafka says that there is something to read, is recreated and "
         "goes on where it was. Clients are known to stand still after a restart of Kafka.",
         ge=1,
         le=600,

@@ -28,6 +28,7 @@ class ScriptedProducer:
         self.raises: Exception | None = None
         self.poll_raises: BaseException | None = None
         self.answering = False
+        self.error: KafkaError | None = None
         self.lock = threading.Lock()
 
     def produce(self, topic: str, *, value: bytes, on_delivery: Callable[..., None], **_: object) -> None:
@@ -44,12 +45,18 @@ class ScriptedProducer:
             error, self.poll_raises = self.poll_raises, None
             raise error
         with self.lock:
-            held, self.held = (self.held, []) if self.answering else ([], self.held)
+            ends = self.answering or self.error is not None
+            held, self.held = (self.held, []) if ends else ([], self.held)
+            error, self.error = self.error, None
         for one in held:
-            one(None, None)
+            one(error, None)
         if not held:
             threading.Event().wait(min(timeout, 0.005))
         return len(held)
+
+    def fail_with(self, error: KafkaError) -> None:
+        """Report it of what is held, at the next `poll`."""
+        self.error = error
 
     def purge(self, **_: object) -> None:
         with self.lock:
@@ -208,3 +215,20 @@ class Message:
 )
 def test_headers_of_any_kind(found: object, read: object) -> None:
     assert _headers(Message(found)) == read  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("silent_for", "replaced"), [(5.0, False), (6.1, True)])
+def test_a_producer_by_which_nothing_is_delivered_any_more_is_replaced(silent_for: float, replaced: bool) -> None:
+    rig = Rig(delivery_timeout_ms=60_000)
+    rig.writer._delivered_s = time.monotonic() - silent_for * 60
+    rig.writer.write("t", b"k", b"1")
+    until_s = time.monotonic() + WAIT_S
+    while not rig.producers[0].held and time.monotonic() < until_s:
+        time.sleep(0.01)
+    rig.producers[0].fail_with(KafkaError(KafkaError._MSG_TIMED_OUT))
+    assert rig.writer.flush(WAIT_S)
+    rig.writer.write("t", b"k", b"2")
+    while not any(b"2" in producer.taken for producer in rig.producers) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert [b"2" in producer.taken for producer in rig.producers] == ([False, True] if replaced else [True])
+    rig.writer.close(0.01)

@@ -1,4 +1,4 @@
-"""A consumer that gets nothing although the log goes on is made anew; nothing is lost or comes twice."""
+"""A consumer that gets nothing although the log goes on is recreated; nothing is lost or comes twice."""
 
 from __future__ import annotations
 

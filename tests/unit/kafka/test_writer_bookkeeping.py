@@ -1,6 +1,7 @@
 """Each token ends exactly once, whatever the producer does (a scripted producer, no broker)."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statechannel.core.effects import Append
 from statechannel.core.inputs import Appended, AppendFailed, Topic
-from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.writer import LogWriter
 from tests.support.kafka_adapter import Inbox
 from tests.support.waits import WAIT_S
@@ -72,12 +73,12 @@ class ScriptedProducer:
 
 
 class Rig:
-    def __init__(self) -> None:
+    def __init__(self, **tuning: int) -> None:
         self.producers: list[ScriptedProducer] = []
         self.inbox = Inbox()
         self.failures: list[BaseException] = []
         self.writer = LogWriter(
-            ClientSettings("h:1"),
+            ClientSettings("h:1", tuning=ClientTuning(**tuning)),
             NAMES,
             self.inbox.one,
             on_failure=self.failures.append,
@@ -149,6 +150,55 @@ def test_a_fatal_error_ends_the_old_tokens_and_begins_a_session(rig: Rig, lost: 
     rig.producers[1].report(rig.producers[1].held, None, offset=7)
     assert rig.writer.flush(5)
     assert rig.inbox.inputs[-1] == Appended(3, 7, 2)
+
+
+QUICK_MS = 100
+
+
+@pytest.fixture
+def quick() -> Any:
+    rig = Rig(delivery_timeout_ms=QUICK_MS)
+    yield rig
+    rig.writer.close(0.01)
+
+
+def _time_out(rig: Rig, token: int) -> None:
+    rig.append(token)
+    rig.producers[0].report(rig.producers[0].held[-1:], KafkaError(KafkaError._MSG_TIMED_OUT))
+    rig.inbox.wait_answers(token)
+
+
+def test_a_producer_that_delivers_nothing_for_as_long_as_a_record_may_take_is_replaced(quick: Rig) -> None:
+    time.sleep(QUICK_MS / 1000)
+    quick.append(1)
+    _time_out(quick, 2)
+    answers = quick.inbox.wait_answers(2)
+    assert all(isinstance(answer, AppendFailed) and not answer.never_written for answer in answers)
+    assert quick.writer.flush(WAIT_S)
+    until_s = time.monotonic() + WAIT_S
+    while quick.writer.session == 1 and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert quick.writer.session == 2
+    quick.append(3)
+    quick.producers[1].report(quick.producers[1].held, None, offset=7)
+    assert quick.writer.flush(WAIT_S)
+    assert quick.inbox.inputs[-1] == Appended(3, 7, 2)
+
+
+@pytest.mark.parametrize("code", [KafkaError._MSG_TIMED_OUT, KafkaError.MSG_SIZE_TOO_LARGE])
+def test_one_that_delivered_something_lately_or_fails_otherwise_is_kept(quick: Rig, code: int) -> None:
+    if code == KafkaError._MSG_TIMED_OUT:
+        quick.writer._session.delivered_s = time.monotonic() + WAIT_S
+    else:
+        time.sleep(QUICK_MS / 1000)
+    quick.append(1)
+    quick.producers[0].report(quick.producers[0].held, KafkaError(code))
+    assert quick.writer.flush(WAIT_S)
+    quick.append(2)
+    quick.producers[0].report(quick.producers[0].held[-1:], None, offset=4)
+    assert quick.writer.flush(WAIT_S)
+    assert quick.inbox.inputs[-1] == Appended(2, 4, 1)
+    assert quick.writer._session.delivered_s <= time.monotonic()
 
 
 def test_a_report_that_comes_after_the_token_was_given_up_is_dropped(rig: Rig) -> None:
