@@ -15,10 +15,12 @@ class Echo:
         self._sent_at_s: list[dict[str, float]] = [{} for _ in range(partitions)]
 
     def written(self, partition: int, record_id: str, now_s: float) -> None:
-        """A record was handed to the writer. Of too many the oldest are kept: they tell the age."""
+        """A record was handed to the writer. Of too many every second is dropped: the oldest tells the age, newer ones end it."""
         sent = self._sent_at_s[partition]
-        if len(sent) < OUTSTANDING_MAX:
-            sent.setdefault(record_id, now_s)
+        if len(sent) >= OUTSTANDING_MAX:
+            for dropped in list(sent)[1::2]:
+                del sent[dropped]
+        sent.setdefault(record_id, now_s)
 
     def read_back(self, partition: int, record_id: str) -> float | None:
         """An own record was read; when it was written, None where that is not known any more."""

@@ -2,14 +2,14 @@
 
 Only who is silent may be replaced. An owner whose lease has run out serves nothing, but its heartbeats may arrive all the
 same: it reads the registry no more, or cannot write to the channel. So it suspends them, and the others repair. It goes on
-writing probes at the same interval, which no other member takes for heartbeats: once it reads those back it is a member again.
+writing probes at the same interval, which no other member takes for heartbeats: once it reads those back it writes heartbeats
+again. A probe does not prolong the lease: whoever may take its place, or its id, counts its silence from its last heartbeat.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.core.presence import Mode
 from statechannel.core.reactions import Due
 
 if TYPE_CHECKING:
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """Off unless `lease_s` is set; counted from the send time of the newest own heartbeat, or probe, that was read back.
+    """Off unless `lease_s` is set; counted from the send time of the newest own heartbeat that was read back.
 
     Attributes:
+        ran_out: Whether it ran out, and was not taken up again: nothing is begun that would end in serving a bundle.
         suspended: Whether this process writes probes instead of heartbeats.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._ran_out = False
+        self.ran_out = False
         self._mute_since_s: float | None = None
         self.suspended = False
 
@@ -38,13 +39,13 @@ class Lease:
             return
         self._suspend(lease_s)
         # Who tells the others that its channel records are lost may be forced out as a source: it has stopped by then.
-        if engine.presence.silence_s > lease_s or not engine.candidacy.seat.writes:
-            if not self._ran_out:
-                self._ran_out = True
+        if not self.holds(engine.now.mono_s):
+            if not self.ran_out:
+                self.ran_out = True
                 engine.emit("lease.ran-out", silence_s=engine.presence.silence_s)
                 engine.reactions.release_all()
-        elif self._ran_out and engine.may_write:
-            self._ran_out = False
+        elif self.ran_out and engine.may_write:
+            self.ran_out = False
             engine.emit("lease.resumed", serving=engine.reactions.serving_count)
             for replica in engine.replicas:
                 if engine.judges(replica.partition):
@@ -60,8 +61,8 @@ class Lease:
             self._mute_since_s = now_s
         # Where all are cut off from the channel, all say so within an expiry, and nobody could do any better.
         mute_s = 0.0 if self._mute_since_s is None else now_s - self._mute_since_s
-        deaf = silence_s > lease_s
-        suspended = engine.presence.mode is not Mode.STARTING and (deaf or mute_s > engine.config.member_expiry_s)
+        # Who never heard itself at all keeps a place too: its predecessor's bundles would wait for it.
+        suspended = silence_s > lease_s or mute_s > engine.config.member_expiry_s
         if suspended is not self.suspended:
             self.suspended = suspended
             if suspended:
@@ -80,7 +81,7 @@ class Lease:
         lease_s = engine.config.lease_s
         if lease_s is None:
             return True
-        return engine.presence.silence_at_s(now_s) <= lease_s and engine.candidacy.seat.writes
+        return engine.presence.heartbeat_age_at_s(now_s) <= lease_s and engine.candidacy.seat.writes
 
     def serves_at(self, name: str, now_s: float) -> int | None:
         """Generation by which this process may serve a bundle at this very moment; None if it may not."""

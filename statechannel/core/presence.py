@@ -65,6 +65,7 @@ class Presence:
         self._claim_seq: int | None = None
         self._next_at_s = 0.0
         self._heard_self_sent_s = 0.0
+        self._heartbeat_sent_s = 0.0
         self._mode_since_s = 0.0
         self._expected: set[str] = set()
         self._fresh_foreign: dict[str, int] = {}
@@ -214,19 +215,22 @@ class Presence:
                         f"(incarnation {incarnation}); stop one of them, or choose another id",
                     )
                     return
-        self._read_back(info["seq"], record.timestamp_ms)
+        sent_at_s = self._read_back(info["seq"], record.timestamp_ms)
+        if sent_at_s is not None:
+            self._heartbeat_sent_s = max(self._heartbeat_sent_s, sent_at_s)
         if self._claim_seq is not None and info["seq"] >= self._claim_seq and info.get("leading") is True:
             self._claim_seq = None
             self.term = record.offset
             engine.emit("leader.elected", term=self.term)
             engine.leadership_changed()
 
-    def _read_back(self, seq: int, timestamp_ms: int) -> None:
-        """An own record came back."""
+    def _read_back(self, seq: int, timestamp_ms: int) -> float | None:
+        """An own record came back; when it was sent, None where that is not known any more."""
         sent_at_s = self._sent_at_s.pop(seq, None)
         if sent_at_s is not None:
             self._heard_self_sent_s = max(self._heard_self_sent_s, sent_at_s)
             self._clock_read(timestamp_ms - sent_at_s * 1000)
+        return sent_at_s
 
     def _clock_read(self, ahead_ms: float) -> None:
         """Kafka's clock is known (again): with it a log may vouch for itself."""
@@ -301,7 +305,7 @@ class Presence:
             if now_s - predecessor.heard_at_s <= engine.config.member_expiry_s:
                 return
         self.announced = True
-        self._heard_self_sent_s = now_s
+        self._heard_self_sent_s = self._heartbeat_sent_s = now_s
         self._send()
 
     def _check_mode(self, now_s: float) -> None:
@@ -333,16 +337,20 @@ class Presence:
 
     @property
     def silence_s(self) -> float:
-        """Age of the picture: since the send time of the newest own heartbeat that was read back."""
-        return self.silence_at_s(self._engine.now.mono_s)
+        """Age of the picture: since the send time of the newest own heartbeat, or probe, that was read back."""
+        return self._engine.now.mono_s - self._heard_self_sent_s if self.announced else 0.0
 
     def predecessor_heard_ms(self, incarnation: str) -> int | None:
         """Log time at which another process under this broker id was last heard; None where none was."""
         return self._foreign_last_ms.get(incarnation)
 
-    def silence_at_s(self, now_s: float) -> float:
-        """The same at a moment that the engine may not have come to yet."""
-        return now_s - self._heard_self_sent_s if self.announced else 0.0
+    def heartbeat_age_at_s(self, now_s: float) -> float:
+        """Since the send time of the newest own heartbeat that was read back: since then the others may count our silence.
+
+        Args:
+            now_s: The engine's clock at a moment that the engine may not have come to yet.
+        """
+        return now_s - self._heartbeat_sent_s if self.announced else 0.0
 
     def knows_absence(self) -> bool:
         """Whether a broker that is not heard may be called lost: this process has listened for long enough."""

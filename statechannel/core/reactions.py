@@ -48,6 +48,10 @@ class Due(StrEnum):
     UNLOAD_ITSELF = "unload-itself"
 
 
+_ENDS_SERVICE = (Due.DECLINE, Due.LET_GO, Due.UNLOAD_ITSELF)
+"""What is due also while nothing may be served."""
+
+
 @dataclass(slots=True)
 class Holding:
     """A bundle that the embedding broker serves or prepares.
@@ -207,11 +211,16 @@ class Reactions:
             # Also where this process serves but nobody can know that any more (a cold start on an assert).
             return None if self.serves(key) and key.server == self._engine.writer else Due.RESUME
         if key.state is State.RELEASING and key.from_ == me:
-            lost = key.to is not None and self._engine.is_lost(key.to)
-            return Due.TAKE_BACK if lost and not self._engine.draining else Due.LET_GO
+            return Due.TAKE_BACK if self._comes_back(key) else Due.LET_GO
         if key.state is State.SPLITTING and key.from_ == me:
             return Due.COMMIT_SPLIT if self.serves(key) else Due.GIVE_UP
         return None
+
+    def _comes_back(self, key: KeyState) -> bool:
+        """Whether a bundle that is released for a destination that is gone stays here."""
+        engine = self._engine
+        lost = key.to is not None and engine.is_lost(key.to)
+        return lost and not engine.draining and not engine.lease.ran_out
 
     def _react(self, name: str, key: KeyState) -> None:
         task = self.tasks.get(name)
@@ -221,6 +230,8 @@ class Reactions:
                 return
             self._discard(name)
         engine = self._engine
+        if engine.lease.ran_out and due not in _ENDS_SERVICE:
+            return  # whatever is still asked for then is begun when the lease is taken up again
         if due is not None and engine.registered and engine.judges(engine.partition_of(key.namespace)):
             self._start(name, key, due)
 
@@ -378,7 +389,7 @@ class Reactions:
         if task.due is Due.LET_GO:
             # Let go within the deadline, then write in any case: storage fences by generation.
             self.holdings.pop(name, None)
-            if key.to is not None and self._engine.is_lost(key.to) and not self._engine.draining and not task.ready:
+            if self._comes_back(key) and not task.ready:
                 task.due = Due.TAKE_BACK
                 task.ready = True
                 task.deadline_s = self._engine.now.mono_s + self._engine.config.hook_deadline_s
@@ -386,7 +397,9 @@ class Reactions:
                 self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
                 return
         # Who has let go decides nothing by saying so: where only the registry is away, nobody waits for it to come back.
-        if not self._engine.may_write and not (task.due is Due.LET_GO and keeps_up(self._engine, key.namespace)):
+        # But what a process that came later under this broker's id served is not ours to let go of: that one is not heard.
+        served = task.due is Due.LET_GO and key.server == self._engine.writer
+        if not self._engine.may_write and not (served and keeps_up(self._engine, key.namespace)):
             task.retry_at_s = self._engine.now.mono_s + self._engine.config.retry_interval_s
             return
         self._write(name, task, key)

@@ -109,7 +109,7 @@ class StubEngine:
         self.not_judged: set[int] = set()
         self.views: list[View] = []
         self.proposals: Any = Wanted()
-        self.lease: Any = SimpleNamespace(wait_s=lambda key, due: 0.0, suspended=False)
+        self.lease: Any = SimpleNamespace(wait_s=lambda key, due: 0.0, suspended=False, ran_out=False)
         self.heard_ms: dict[str, int] = {}
         self.controls: Any = SimpleNamespace(is_silent=lambda _partition: False)
         self.presence: Any = SimpleNamespace(predecessor_heard_ms=self.heard_ms.get, writes_format=1)

@@ -117,3 +117,95 @@ def test_a_goodbye_is_said_by_who_is_suspended_too():
     lone.ask(Shutdown(1.0), lambda _: None)
     lone.run(5.0)
     assert [orjson.loads(value)["leaving"] for _, _, value in lone.registry if b'"member"' in value][-1] is True
+
+
+def move(lone: LoneEngine, record_id: str, by: str, state: str, **more: object) -> None:
+    """Another process moves the bundle on."""
+    key = lone.engine.key(NAME)
+    assert key is not None
+    fields = {
+        "format": 1,
+        "kind": "proposal",
+        "id": record_id,
+        "covers": key.offset,
+        "by": {"broker": by.partition("-")[0], "incarnation": by},
+        "version": key.version + 1,
+        "base": key.accepted_id,
+        "state": state,
+        "operation": "op9",
+        **more,
+    }
+    lone.put(BUNDLE, orjson.dumps(fields))
+
+
+def test_no_probe_lets_it_serve_beside_a_newcomer_that_took_its_id_in_silence():
+    lone, _ = serving(lease_s=2.5)
+    lone.deaf = True
+    lone.run(10.0)
+    lone.deaf = False
+    lone._pump()  # it hears its probes
+    lone.deaf = True
+    lone.hear("a", incarnation="a-2", since=-1)  # which comes before its next heartbeat
+    for _ in range(20):
+        lone.run(0.1)
+        assert lone.events.count("membership.resumed") == 1
+        assert lone.engine.serving() == {}
+        assert lone.engine.lease.serves_at(NAME, lone._now_s) is None
+    lone.deaf = False
+    lone.run(0.2)
+    assert lone.engine.stopped is not None
+    assert lone.engine.stopped.reason == "replaced"
+
+
+def test_nothing_is_taken_back_or_taken_up_once_the_lease_ran_out():
+    lone, _ = serving(lease_s=2.5)
+    lone.deaf = True
+    lone.run(2.8)  # not in safe mode yet: it may write
+    assert lone.engine.mode == "normal"
+    move(lone, "x1", "z-1", "Releasing", **{"from": "a", "to": "b", "flow": "transfer", "action": "transfer"})
+    for _ in range(300):
+        assert lone.engine.serving() == {}
+        lone.run(0.1)
+    key = lone.engine.key(NAME)
+    assert key is not None
+    assert key.state != "Releasing"  # what it let go of is let go of all the same
+
+
+def test_what_a_state_asked_for_meanwhile_is_begun_with_the_lease():
+    lone, _ = serving(lease_s=2.5)
+    lone.deaf = True
+    lone.run(2.8)
+    lone.hear("b")
+    move(lone, "x1", "a-0", "Assigned", **{"from": None, "to": "a", "flow": "resume", "action": "resume"})
+    lone.run(0.5)
+    assert lone.engine.reactions.tasks == {}
+    lone.deaf = False
+    lone.run(15.0)
+    assert list(lone.engine.serving()) == [NAME]
+
+
+def test_in_safe_mode_it_does_not_let_go_of_what_a_later_process_of_its_id_serves():
+    lone, _ = serving(lease_s=2.5)
+    lone.deaf = True
+    lone.run(20.0)
+    assert lone.engine.mode == "safe"
+    move(lone, "x1", "a-2", "Assigned", **{"from": None, "to": "a", "flow": "resume", "action": "resume"})
+    move(lone, "x2", "z-1", "Releasing", **{"from": "a", "to": "b", "flow": "transfer", "action": "transfer"})
+    lone.run(5.0)
+    key = lone.engine.key(NAME)
+    assert key is not None
+    assert (key.state, key.accepted_id) == ("Releasing", "x2")
+
+
+def test_who_never_hears_itself_is_no_member_for_the_others_either():
+    lone = LoneEngine([], lease_s=2.5)
+    lone.deaf = True
+    lone.run(10.0)
+    assert lone.engine.mode == "starting"
+    first = len(lone.registry)
+    lone.run(10.0)
+    assert kinds(lone, first) == {("probe", "a")}
+    lone.deaf = False
+    lone.run(5.0)
+    assert lone.engine.mode == "normal"
+    assert lone.engine.lease.holds(lone._now_s)

@@ -25,11 +25,12 @@ class Leased:
             announced=True,
             mode=Mode.NORMAL,
             silence_s=0.0,
-            silence_at_s=lambda now_s: now_s - 100.0,
+            heartbeat_age_at_s=lambda now_s: self.heartbeat_age_s + now_s - self.engine.now.mono_s,
             members=SimpleNamespace(others_fit=lambda own: self.others_fit),
             announce_change=lambda: self.told.append("announced"),
         )
         self.others_fit = False
+        self.heartbeat_age_s = 0.0
         self.engine.reactions = SimpleNamespace(
             release_all=lambda: self.told.append("released"),
             view_replaced=self.told.append,
@@ -41,8 +42,9 @@ class Leased:
         self.engine.replicas = [SimpleNamespace(partition=number, view=f"view {number}") for number in range(2)]
         self.lease = Lease(self.engine)
 
-    def tick(self, silence_s: float) -> list[str]:
+    def tick(self, silence_s: float, heartbeat_age_s: float | None = None) -> list[str]:
         self.engine.presence.silence_s = silence_s
+        self.heartbeat_age_s = silence_s if heartbeat_age_s is None else heartbeat_age_s
         self.lease.tick()
         told, self.told[:] = list(self.told), []
         return told
@@ -107,7 +109,7 @@ def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
 
 @pytest.mark.parametrize(
     ("silence_s", "mode", "suspended"),
-    [(2.5, Mode.SAFE, False), (2.51, Mode.SAFE, True), (2.51, Mode.STARTING, False), (9.0, Mode.SETTLING, True)],
+    [(2.5, Mode.SAFE, False), (2.51, Mode.SAFE, True), (2.51, Mode.STARTING, True), (9.0, Mode.SETTLING, True)],
 )
 def test_who_hears_itself_no_more_suspends_its_heartbeats(silence_s, mode, suspended):
     leased = Leased()
@@ -124,6 +126,17 @@ def test_they_are_resumed_and_announced_at_once_when_it_hears_itself_again():
     names = [name for name, _ in leased.engine.events]
     assert names == ["membership.suspended", "lease.ran-out", "membership.resumed", "lease.resumed"]
     assert leased.engine.events[0][1] == {"silence_s": 9.0, "mute_s": 0.0}
+
+
+def test_a_probe_ends_the_suspension_and_only_a_heartbeat_brings_the_lease_back():
+    leased = Leased()
+    leased.tick(9.0)
+    assert leased.tick(0.5, heartbeat_age_s=9.0) == ["announced"]
+    assert not leased.lease.suspended
+    assert leased.lease.ran_out
+    assert leased.lease.serves_at("x", 100.0) is None
+    assert leased.tick(0.5) == ["view 0", "view 1"]
+    assert leased.lease.serves_at("x", 100.0) == 7
 
 
 def mute(leased: Leased, at_s: float, *, others_fit: bool = True) -> bool:

@@ -31,7 +31,7 @@ def test_silence_counts_from_the_sending_of_what_is_read_back_and_not_from_its_r
     assert bench.presence.silence_s == bench.now_s - heard_s == 3.5
     bench.read(own)
     assert bench.presence.silence_s == 2.5
-    assert bench.presence.silence_at_s(bench.now_s + 1) == 3.5
+    assert bench.presence.heartbeat_age_at_s(bench.now_s + 1) == 3.5
 
 
 @pytest.mark.parametrize(("silent_s", "holds"), [(2.4, True), (2.5, True), (2.501, False)])

@@ -479,7 +479,7 @@ def test_who_waits_for_a_lease_waits_from_the_beginning(bench, after_s, writes):
         asked.append((key.name, due))
         return 2.0
 
-    bench.engine.lease = SimpleNamespace(wait_s=wait_s)
+    bench.engine.lease = SimpleNamespace(wait_s=wait_s, ran_out=False)
     ready(bench)
     assert asked == [(LOW, Due.RETURN)]
     bench.later(after_s)

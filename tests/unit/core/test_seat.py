@@ -1,5 +1,7 @@
 """Who is sick gives the leader's seat up and comes back when it is well; who is not led acts in a leader's place."""
 
+import pytest
+
 from statechannel.core.config import EngineConfig
 from statechannel.core.echo import OUTSTANDING_MAX, Echo
 from statechannel.core.effects import Append
@@ -44,13 +46,27 @@ def test_a_record_that_is_read_back_answers_for_those_before_it() -> None:
     assert echo.age_s(0, 10.0) == 0.0
 
 
-def test_of_too_many_outstanding_records_the_oldest_are_kept() -> None:
+@pytest.mark.parametrize("more", [0, 1, 10, 10_000])
+def test_of_too_many_outstanding_records_the_oldest_and_the_newest_are_kept(more: int) -> None:
     echo = Echo(1)
-    for number in range(OUTSTANDING_MAX + 10):
+    for number in range(OUTSTANDING_MAX + more):
         echo.written(0, f"r{number}", float(number))
-    assert echo.age_s(0, 1000.0) == 1000.0
-    echo.read_back(0, f"r{OUTSTANDING_MAX - 1}")
-    assert echo.age_s(0, 1000.0) == 0.0
+    assert echo.age_s(0, 100_000.0) == 100_000.0
+    assert len(echo._sent_at_s[0]) <= OUTSTANDING_MAX
+    echo.read_back(0, f"r{OUTSTANDING_MAX + more - 1}")
+    assert echo.age_s(0, 100_000.0) == 0.0
+
+
+def test_who_reads_none_of_many_records_back_is_well_with_the_first_that_comes() -> None:
+    lone = LoneEngine([(NAMESPACE, CREATED, 99_000)], cold_start_after_s=3.0)
+    lone.run(15.0)
+    lone.fail = lambda _: AppendFailed(0, "topic authorization failed", 1, never_written=False)
+    lone.run(10.0 * OUTSTANDING_MAX)
+    assert not lone.engine.accepting
+    lone.fail = lambda _: None
+    lone.run(3.0)
+    assert lone.engine.accepting
+    assert lone.engine.candidacy.seat.fit
 
 
 def test_a_partition_that_is_joined_again_is_waited_for_no_more() -> None:
