@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from statechannel.core import reactions
 from statechannel.core.inputs import HookFinished
 from statechannel.core.proposals import Result, Status
 from statechannel.core.reactions import Due, Holding
@@ -109,6 +110,17 @@ def test_a_predecessor_that_was_never_heard_is_not_told(bench):
     bench.finish()
     (made,) = bench.written()
     assert made["lost"] is None
+
+
+def test_this_process_is_no_predecessor_of_its_own(bench):
+    bench.serving()
+    bench.engine.heard_ms["a-1"] = 77
+    bench.engine.lost = {"b"}
+    bench.seen(LOW, "Releasing", from_="a", to="b")
+    bench.hooks()
+    bench.finish()
+    (made,) = bench.written()
+    assert (made["action"], made["lost"]) == (Action.RESUME, None)
 
 
 def test_what_it_serves_is_resumed_where_nobody_can_know_that_it_does(bench):
@@ -247,10 +259,16 @@ def test_without_a_plan_that_fits_it_is_cut_in_two(bench, children):
     assert bench.hooks() == [("on_own", LOWER, 6, None), ("on_own", UPPER, 6, None)]
 
 
-def test_a_plan_with_three_parts_is_kept():
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["0x00000000_0x00000005", "0x00000005_0x80000000"],
+        ["0x00000000_0x00000005", "0x00000005_0x00000007", "0x00000007_0x80000000"],
+    ],
+)
+def test_a_plan_with_two_parts_or_more_is_kept(parts):
     bench = Bench()
     bench.serving()
-    parts = ["0x00000000_0x00000005", "0x00000005_0x00000007", "0x00000007_0x80000000"]
     bench.seen(LOW, "Splitting", from_="a", children=parts)
     assert [hook[1] for hook in bench.hooks()] == [f"t/n/{part}" for part in parts]
 
@@ -314,11 +332,12 @@ def test_what_it_prepared_for_a_split_that_somebody_else_commits_is_let_go_and_i
     assert bench.reactions.holdings == {name: Holding(None, 7) for name in bench.reactions.tasks} != {}
 
 
-def test_a_split_that_is_repaired_over_its_head_lets_its_children_go(bench):
+@pytest.mark.parametrize("leader", ["a", "b"])
+def test_a_split_that_is_repaired_over_its_head_lets_its_children_go(bench, leader):
     bench.serving()
     bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
     bench.hooks()
-    bench.seen(LOW, "Unassigned", from_="a", writer="b", forced=True)
+    bench.seen(LOW, "Unassigned", from_="a", writer=leader, forced=True)
     assert set(bench.hooks()) == {
         ("on_release", LOW, 3, None), ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None),
     }  # fmt: skip
@@ -373,10 +392,23 @@ def test_own_of_a_child_fails_and_the_split_is_given_up(bench):
         ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None), ("on_own", LOW, 5, None),
     ]  # fmt: skip
     assert bench.reactions.holdings == {LOW: Holding(3, 5)}
+    assert list(bench.reactions._hook_tasks) == bench.engine.hook_ids[-1:], "nobody waits for the others"
     bench.reactions.hook_finished(HookFinished(old[1]))  # comes too late to count
     assert bench.written() == []
     bench.finish()
     assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
+
+
+@pytest.mark.parametrize(("after_s", "late"), [(14.9, False), (15.0, True)])
+def test_a_giving_up_has_a_deadline_of_its_own(bench, after_s, late):
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    bench.hooks()
+    bench.later(5.0)
+    bench.finish("no disk")
+    bench.engine.events.clear()
+    bench.later(after_s)
+    assert [event for event, _ in bench.engine.events] == (["hook.late"] if late else [])
 
 
 def test_own_fails_in_a_giving_up(bench):
@@ -484,6 +516,7 @@ def test_who_waits_for_a_lease_waits_from_the_beginning(bench, after_s, writes):
     assert asked == [(LOW, Due.RETURN)]
     bench.later(after_s)
     assert bool(bench.written()) is writes
+    assert len(asked) == (2 if writes else 1), "it asks again when it has waited"
 
 
 def test_an_end_that_comes_when_the_state_asks_for_something_else_changes_nothing(bench):
@@ -498,3 +531,65 @@ def test_an_end_that_comes_when_the_state_asks_for_something_else_changes_nothin
     late(Result(Status.REJECTED))
     bench.later(0.9)
     assert bench.written() == []
+
+
+def test_what_is_not_due_takes_no_room_of_a_tick(bench, monkeypatch):
+    monkeypatch.setattr(reactions, "RETRIES_A_TICK", 1)
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    (low,) = bench.engine.hook_ids
+    bench.engine.proposals.full = True
+    bench.seen(HIGH, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.finish()
+    bench.engine.proposals.full = False
+    bench.later(0.5)  # the first one waits for its hook
+    assert [one["key"] for one in bench.written()] == [HIGH]
+    bench.later(0.6)
+    bench.engine.proposals.full = True
+    bench.reactions.hook_finished(HookFinished(low))
+    bench.engine.proposals.full = False
+    bench.later(0.4)  # and now for its next turn
+    assert [one["key"] for one in bench.written()] == [HIGH]
+    bench.later(0.1)
+    assert [one["key"] for one in bench.written()] == [LOW]
+
+
+def test_what_cannot_be_written_for_long_is_no_late_hook(bench):
+    bench.engine.proposals.full = True
+    ready(bench)
+    bench.later(20.0)
+    assert bench.engine.events == []
+
+
+# --- joined anew --------------------------------------------------------------------------------------------------------
+
+
+def test_what_moved_on_unseen_is_let_go(bench):
+    bench.seen(LOW, "Assigning", to="a", writer="b")
+    bench.hooks()
+    bench.log.move(LOW, "Unassigned", "a", writer="b", forced=True)
+    bench.reactions.view_replaced(bench.log.view)
+    assert bench.hooks() == [("on_release", LOW, 3, None)]
+    assert (bench.reactions.holdings, bench.reactions.tasks) == ({}, {})
+
+
+def test_a_split_of_a_bundle_that_is_gone_is_let_go_with_its_children(bench):
+    bench.serving()
+    bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
+    bench.hooks()
+    other = FoldLog(("0x00000000_0xffffffff",))
+    bench.engine.views = [other.view]
+    bench.reactions.view_replaced(other.view)
+    assert sorted(bench.hooks()) == [
+        ("on_release", LOWER, 6, None), ("on_release", LOW, 3, None), ("on_release", UPPER, 6, None),
+    ]  # fmt: skip
+    assert (bench.reactions.holdings, bench.reactions.tasks) == ({}, {})
+
+
+def test_a_bundle_too_narrow_to_cut_may_lie_anywhere():
+    ranges = ("0x00000000_0x00000008", "0x00000008_0x00000009", "0x00000009_0xffffffff")
+    bench, narrow = Bench(FoldLog(ranges)), f"t/n/{ranges[1]}"
+    bench.serving(narrow)
+    bench.seen(narrow, "Splitting", from_="a")
+    assert bench.hooks() == [("on_own", narrow, 5, None)]
