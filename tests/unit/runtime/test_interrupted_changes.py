@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from statechannel.api import StateChannel
-from statechannel.core.commands import Done
 from statechannel.core.effects import Append
 from statechannel.core.engine import Engine
 from statechannel.core.inputs import Appended, LeadershipChanged, PartitionOpened, PositionReached, RecordRead, Topic
@@ -22,6 +21,7 @@ from statechannel.runtime.host import Host
 from statechannel.runtime.inbox import Inbox
 from statechannel.runtime.metrics import Metrics
 from statechannel.settings import to_engine, to_identity
+from tests.support.channels import created
 from tests.support.lone_engine import CREATED, NAMESPACE
 from tests.support.lone_member import SilentLog, lone_settings
 from tests.support.waits import WAIT_S, until
@@ -87,7 +87,7 @@ async def test_a_reader_opened_anew_ends_the_stream_and_the_next_one_is_whole() 
 
         following = asyncio.ensure_future(follow())
         watcher = channel.watch(10)
-        assert isinstance(await (await channel.create_namespace("t/one", 1)).outcome(WAIT_S), Done)
+        await created(channel, "t/one", 1)
         assert (await watcher.next()).bundle == "t/one"
 
         log.open(Topic.CHANNEL, records=0)  # the reader's thread ended, and another one begins
@@ -106,7 +106,7 @@ async def test_a_reader_opened_anew_ends_the_stream_and_the_next_one_is_whole() 
         log.open(Topic.CHANNEL)
         await until(lambda: host.engine.caught_up)
         again = channel.watch(10)
-        assert isinstance(await (await channel.create_namespace("t/three", 1)).outcome(WAIT_S), Done)
+        await created(channel, "t/three", 1)
         assert (await again.next()).bundle == "t/three"
 
 
