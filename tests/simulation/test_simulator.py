@@ -60,7 +60,7 @@ FAST = (
     "election-not-tied-to-the-loop", "seat-kept-without-the-channel", "no-offset-read-as-zero",
     "followed-while-joining", "stream-goes-on-when-read-anew", "any-age-believed", "log-not-believed",
     "debts-left-for-the-tick", "any-bytes-are-a-mark", "lenient-once-started-over", "left-while-joining",
-    "heartbeat-not-awaited", "one-lane", "debts-left-while-one-joins", "equal-version-taken",
+    "heartbeat-not-awaited", "one-lane", "debts-left-while-one-joins",
 )  # fmt: skip
 
 
@@ -78,9 +78,9 @@ ENDS = ("late_returns", "late_losers", "sick", "deaf_joiners", "registry_floods"
     ("name", "seed", "option"),
     [
         ("mark-ignored", 26, "late_returns"),
-        ("equal-version-taken", 3, "late_losers"),
+        ("equal-version-taken", 14, "late_losers"),
         ("no-deputy", 17, "sick"),
-        ("heard-though-it-serves-nothing", 5, "sick_owners"),
+        ("heard-though-it-serves-nothing", 48, "sick_owners"),
         ("no-probes", 8, "sick_owners"),
     ],
 )
