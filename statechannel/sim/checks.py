@@ -68,6 +68,8 @@ class Checks:
         self._assumed: dict[tuple[str, int], _Assumed] = {}
         # How far the log vouched by itself when the process, by name, had read the partition to its end.
         self._vouched: dict[tuple[str, int], int] = {}
+        # By key: versions of accepted records that somebody wrote in another one's name.
+        self._forged_versions: dict[bytes, list[int]] = {}
         # For good, whatever becomes of the truth: who served what, and the newest version of each namespace.
         self._servers: dict[int, dict[tuple[str, int], str]] = {}
         self._namespaces: dict[int, dict[bytes, int]] = {}
@@ -89,6 +91,8 @@ class Checks:
                 self.operations.setdefault(operation, record.offset)
                 world.clients.accepted(operation, record.offset)
             self.presence.forced(judgement.record)
+            if self.forgeries.is_forged(record.partition, record.offset):
+                self._forged_versions.setdefault(record.key or b"", []).append(judgement.record.version)
             self._grown(record, judgement.record.version)
         world.trace.count(f"verdict {verdict}")
         if judgement is None or judgement.record is None:
@@ -159,7 +163,7 @@ class Checks:
             if other.served.get(bundle) == generation and not past:
                 raise Violation("serving", f"{other.name} and {process.name} both serve {bundle} at {generation}")
             if world.options.lease and not other.halted:  # who halts is asked by the clock (`Lease.serves_at`)
-                self._lease(process, other, bundle)
+                self._lease(process, other, bundle, generation)
 
     def _serves_first(self, process: Process, partition: int, bundle: str, generation: int) -> None:
         """A generation is one process's for good, long after that has ended."""
@@ -169,11 +173,14 @@ class Checks:
         if first != process.name:
             raise Violation("twice", f"{process.name} serves {bundle} at {generation}, as {first} did")
 
-    def _lease(self, process: Process, other: Process, bundle: str) -> None:
-        for name, generation in other.served.items():
-            if overlap(name, bundle):
+    def _lease(self, process: Process, other: Process, bundle: str, generation: int) -> None:
+        forged = self._forged_versions.get(bundle.encode(), ())
+        for name, before in other.served.items():
+            # Who writes in the owner's name that it has let go is believed: only rights to write keep him out.
+            let_go = name == bundle and any(before < version < generation for version in forged)
+            if overlap(name, bundle) and not let_go:
                 raise Violation(
-                    "lease", f"{other.name} still serves {name} at {generation} while {process.name} serves {bundle}"
+                    "lease", f"{other.name} still serves {name} at {before} while {process.name} serves {bundle}"
                 )
 
     # --- what is read -----------------------------------------------------------------------------------------------
