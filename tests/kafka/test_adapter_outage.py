@@ -83,7 +83,7 @@ def test_an_append_into_an_outage_ends_as_unknown(own_kafka: KafkaServer, topic_
                 writer.append(channel.append(b"k", b"after"))
     (lost,) = [f for f in inbox.of(AppendFailed) if f.token == 2]
     assert not lost.never_written
-    assert writer.session == 1
+    assert writer.session > 1  # nothing was delivered for a delivery time-out
 
 
 def test_a_reader_that_starts_without_kafka_begins_when_it_comes(own_kafka: KafkaServer, topic_prefix: str) -> None:
