@@ -28,7 +28,9 @@ def write(channel: Channel, first: int, after: int) -> None:
 
 
 def renewals(caplog: pytest.LogCaptureFixture) -> int:
-    return sum("recreating the consumer" in line.getMessage() for line in caplog.records if line.levelno == logging.WARNING)
+    return sum(
+        "recreating the consumer" in line.getMessage() for line in caplog.records if line.levelno == logging.WARNING
+    )
 
 
 def test_a_member_reads_on(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:
