@@ -267,7 +267,15 @@ class Engine:
     @property
     def accepting(self) -> bool:
         """Whether this process takes bundles."""
-        return self.caught_up and self.mode is Mode.NORMAL and not self.draining and self.candidacy.seat.writes
+        fit = self.candidacy.seat.writes and not self.lease.ran_out
+        return self.caught_up and self.mode is Mode.NORMAL and not self.draining and fit
+
+    def accepts(self, broker: str) -> bool:
+        """Whether a broker takes bundles, as far as is known here; of this process its own state counts, not its last heartbeat."""
+        if broker == self.identity.broker:
+            return self.accepting
+        member = self.presence.members.alive.get(broker)
+        return member is not None and member.accepting
 
     @property
     def registered(self) -> bool:

@@ -3,7 +3,8 @@
 Only who is silent may be replaced. An owner whose lease has run out serves nothing, but its heartbeats may arrive all the
 same: it reads the registry no more, or cannot write to the channel. So it suspends them, and the others repair. It goes on
 writing probes at the same interval, which no other member takes for heartbeats: once it reads those back it writes heartbeats
-again. A probe does not prolong the lease: whoever may take its place, or its id, counts its silence from its last heartbeat.
+again. So does a process that was never heard, with the lease or without it: it serves nothing yet, and keeps the place of its
+predecessor, whose bundles would wait for it. A probe does not prolong the lease: whoever may take its place, or its id, counts its silence from its last heartbeat.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """Off unless `lease_s` is set; counted from the send time of the newest own heartbeat that was read back.
+    """Unless `lease_s` is set it never runs out; counted from the send time of the newest own heartbeat that was read back.
 
     Attributes:
         ran_out: Whether it ran out, and was not taken up again: nothing is begun that would end in serving a bundle.
@@ -34,10 +35,11 @@ class Lease:
     def tick(self) -> None:
         """Stop serving when it runs out; take up again what is still ours when the log is back."""
         engine = self._engine
-        lease_s = engine.config.lease_s
-        if lease_s is None or not engine.presence.announced:
+        if not engine.presence.announced:
             return
-        self._suspend(lease_s)
+        self._suspend()
+        if engine.config.lease_s is None:
+            return
         # Who tells the others that its channel records are lost may be forced out as a source: it has stopped by then.
         if not self.holds(engine.now.mono_s):
             if not self.ran_out:
@@ -51,9 +53,12 @@ class Lease:
                 if engine.judges(replica.partition):
                     engine.reactions.view_replaced(replica.view)
 
-    def _suspend(self, lease_s: float) -> None:
+    def _suspend(self) -> None:
         engine, now_s = self._engine, self._engine.now.mono_s
-        silence_s = engine.presence.silence_s
+        silence_s, expiry_s = engine.presence.silence_s, engine.config.member_expiry_s
+        if engine.config.lease_s is None:  # who serves goes on serving, and is heard
+            self._set_suspended(not engine.registered and silence_s > expiry_s, silence_s, 0.0)
+            return
         mute = not engine.candidacy.seat.writes and engine.presence.members.others_fit(engine.identity.broker)
         if not mute:
             self._mute_since_s = None
@@ -61,15 +66,17 @@ class Lease:
             self._mute_since_s = now_s
         # Where all are cut off from the channel, all say so within an expiry, and nobody could do any better.
         mute_s = 0.0 if self._mute_since_s is None else now_s - self._mute_since_s
-        # Who never heard itself at all keeps a place too: its predecessor's bundles would wait for it.
-        suspended = silence_s > lease_s or mute_s > engine.config.member_expiry_s
-        if suspended is not self.suspended:
-            self.suspended = suspended
-            if suspended:
-                engine.emit("membership.suspended", silence_s=silence_s, mute_s=mute_s)
-            else:
-                engine.emit("membership.resumed")
-                engine.presence.announce_change()
+        self._set_suspended(silence_s > engine.config.lease_s or mute_s > expiry_s, silence_s, mute_s)
+
+    def _set_suspended(self, suspended: bool, silence_s: float, mute_s: float) -> None:
+        if suspended is self.suspended:
+            return
+        self.suspended = suspended
+        if suspended:
+            self._engine.emit("membership.suspended", silence_s=silence_s, mute_s=mute_s)
+        else:
+            self._engine.emit("membership.resumed")
+            self._engine.presence.announce_change()
 
     def holds(self, now_s: float) -> bool:
         """Whether it has not run out at this moment; `tick` comes to know that a moment later, after a pause long after.

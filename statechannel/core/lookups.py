@@ -197,10 +197,8 @@ class Lookups:
         declined = self._decliners.get(key.name, {})
         candidates = sorted(
             broker
-            for broker, member in engine.presence.members.alive.items()
-            if broker != without
-            and declined.get(broker, 0.0) <= now_s
-            and (member.accepting or (broker == engine.identity.broker and engine.accepting))
+            for broker in engine.presence.members.alive
+            if broker != without and declined.get(broker, 0.0) <= now_s and engine.accepts(broker)
         )
         return engine.placement.choose(key.name, candidates, self._load())
 

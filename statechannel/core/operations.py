@@ -301,13 +301,12 @@ class Operations:
         destination = command.destination
         if destination == key.to:
             return Rejected("destination-is-owner", f"{key.name} is owned by {destination} already")
-        members = self._engine.presence.members
-        member = members.alive.get(destination)
-        if member is None:
+        members = engine.presence.members
+        if destination not in members.alive:
             if destination in members.lost:
                 return Rejected("destination-lost", f"broker {destination} is not heard any more; choose a living one")
             return Rejected("unknown-destination", f"no broker {destination} is registered; `brokers` lists them")
-        if not member.accepting:
+        if not engine.accepts(destination):
             return Rejected("destination-not-accepting", f"broker {destination} is joining, draining or in safe mode")
         return None
 

@@ -181,8 +181,7 @@ class Repair:
         holder = key.owner or (key.to if key.state is State.ASSIGNING else None)
         closing = engine.closing(key.namespace)
         named = key.to if key.state is State.RELEASING and not closing else None
-        member = engine.presence.members.alive.get(named) if named is not None else None
-        finish = member is not None and member.accepting
+        finish = named is not None and engine.accepts(named)
         # The destination of an interrupted transfer lives: the operation ends as it was asked for.
         chosen = named if finish else None if closing else engine.lookups.choose(key, without=holder)
         if chosen is None and not closing and holder is not None and engine.is_lost(holder):

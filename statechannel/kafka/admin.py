@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import weakref
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +24,36 @@ _ANSWER_SLACK_S = 5.0
 """What a call's future may take beyond the time-out that the client library was given."""
 
 
-def make_admin(settings: ClientSettings, on_error: Callable[[KafkaError], Any]) -> AdminClient:
-    """The client; `on_error` is told what goes wrong between two calls.
+class AdminHandle:
+    """Keeps an admin client for as long as somebody refers to the handle.
+
+    The library answers in a thread of the client, where Python may collect garbage, and aborts the process if the client is
+    freed there (confluentinc/confluent-kafka-python#2129). So another thread destroys the client when its handle is gone.
+
+    Args:
+        on_error: Told what goes wrong between two calls. It must not refer to the handle, which would never be freed.
+
+    Attributes:
+        client: The client; of no use without the handle.
 
     Raises:
         KafkaAdapterError: The settings are not what the client library takes.
     """
-    config: dict[str, Any] = {**settings.admin_config(), "error_cb": on_error}
-    try:
-        return AdminClient(config)
-    except (KafkaException, TypeError, ValueError) as error:
-        raise translate(error, "making the admin client", secrets=settings.secrets()) from None
+
+    def __init__(self, settings: ClientSettings, on_error: Callable[[KafkaError], Any] | None = None) -> None:
+        config: dict[str, Any] = settings.admin_config()
+        if on_error is not None:
+            config["error_cb"] = on_error
+        try:
+            self.client = AdminClient(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, "making the admin client", secrets=settings.secrets()) from None
+        weakref.finalize(self, _destroy_aside, self.client).atexit = False
+
+
+def _destroy_aside(client: AdminClient) -> None:
+    if not sys.is_finalizing():  # no thread starts any more; the process takes the client with it
+        threading.Thread(target=client.__exit__, args=(None, None, None), name="destroy-admin", daemon=True).start()
 
 
 class BoundedAdmin:
@@ -44,8 +66,9 @@ class BoundedAdmin:
     def __init__(self, settings: ClientSettings, *, timeout_s: float = 20.0) -> None:
         self._settings = settings
         self._timeout_s = timeout_s
-        self._refusals = Refusals(lambda: self._admin.poll(0))
-        self._admin = make_admin(settings, self._refusals.note)
+        self._refusals = Refusals()
+        self._handle = AdminHandle(settings, self._refusals.note)
+        self._admin = self._handle.client
 
     def _patiently(self, call: Callable[[float], Answer]) -> Answer:
         """Raises the error of the last try, as ours."""
@@ -61,7 +84,7 @@ class BoundedAdmin:
             CallFailedError: To be looked at, or passed on through `_patiently`.
         """
         try:
-            return self._refusals.wait(future, self._timeout_s + _ANSWER_SLACK_S)
+            return self._refusals.wait(future, self._timeout_s + _ANSWER_SLACK_S, lambda: self._admin.poll(0))
         except (KafkaException, FutureTimeoutError) as error:
             self._admin.poll(0)  # serves error_cb
             code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)

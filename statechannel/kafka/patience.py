@@ -30,12 +30,11 @@ REFUSED_AFTER_S: Final = 3.0
 class Refusals:
     """Notices that Kafka refuses to let this client in, which the library takes for an outage and tries again and again.
 
-    Args:
-        poll: Serves the client's error callback.
+    Attributes:
+        last: The client's last error.
     """
 
-    def __init__(self, poll: Callable[[], object]) -> None:
-        self._poll = poll
+    def __init__(self) -> None:
         self._since_s: float | None = None
         self.last: KafkaError | None = None
 
@@ -45,8 +44,11 @@ class Refusals:
         if is_access_denied(error) and self._since_s is None:
             self._since_s = time.monotonic()
 
-    def wait(self, future: Future[Any], timeout_s: float) -> Any:
+    def wait(self, future: Future[Any], timeout_s: float, poll: Callable[[], object]) -> Any:
         """What a call comes to.
+
+        Args:
+            poll: Serves the client's error callback.
 
         Raises:
             KafkaException: As the call raised it; or the refusal, once it has lasted for `REFUSED_AFTER_S`.
@@ -60,7 +62,7 @@ class Refusals:
             except FutureTimeoutError:
                 if left_s <= _LOOK_S:
                     raise
-            self._poll()
+            poll()
             refused = self._since_s is not None and time.monotonic() - self._since_s > REFUSED_AFTER_S
             if refused and self.last is not None and is_access_denied(self.last):
                 raise KafkaException(self.last)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from statechannel.kafka.admin import AdminHandle
 from statechannel.kafka.errors import TopicMissingError, kafka_error_of, telling, translate
 from statechannel.kafka.patience import ask_patiently
 
@@ -42,20 +43,10 @@ class BoundsAsker:
     """
 
     def __init__(self, settings: ClientSettings, *, timeout_s: float = 10.0) -> None:
-        self._secrets = settings.secrets()
+        self._settings = settings
         self._timeout_s = timeout_s
-        self._config = {**settings.admin_config(), "error_cb": self._on_error}
-        self._last_error: KafkaError | None = None
-        self._admin = self._client()
-
-    def _client(self) -> AdminClient:
-        try:
-            return AdminClient(self._config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the admin client", secrets=self._secrets) from None
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error
+        self._errors: deque[KafkaError] = deque(maxlen=1)
+        self._admin = AdminHandle(settings, self._errors.append)
 
     def ask(self, places: Iterable[Place]) -> dict[Place, Bounds]:
         """The bounds of each.
@@ -65,7 +56,7 @@ class BoundsAsker:
             TopicMissingError: A topic or partition does not exist, or nobody leads it.
         """
         wanted = list(places)
-        self._last_error = None
+        self._errors.clear()
         try:
             return ask_patiently(lambda left_s: self._ask(wanted, left_s), timeout_s=self._timeout_s, topic_grace_s=0.0)
         except (KafkaException, FutureTimeoutError) as error:
@@ -76,8 +67,8 @@ class BoundsAsker:
                     f"Kafka knows no leader of a partition of {names}",
                     hint="Create the topics with `statechannel init`, or wait until the Kafka cluster has come up.",
                 ) from None
-            problem = telling(found, self._last_error) or error
-            raise translate(problem, f"asking where {names} begin and end", secrets=self._secrets) from None
+            problem = telling(found, self._errors[-1] if self._errors else None) or error
+            raise translate(problem, f"asking where {names} begin and end", secrets=self._settings.secrets()) from None
 
     def _ask(self, wanted: list[Place], left_s: float) -> dict[Place, Bounds]:
         partitions = [TopicPartition(topic, number) for topic, number in wanted]
@@ -86,14 +77,14 @@ class BoundsAsker:
             low = self._offsets(partitions, OffsetSpec.earliest(), left_s)  # type: ignore[no-untyped-call]
             high = self._offsets(partitions, OffsetSpec.latest(), left_s)  # type: ignore[no-untyped-call]
         except KafkaException:
-            self._admin.poll(0)  # serves error_cb
+            self._admin.client.poll(0)  # serves error_cb
             # After a change of leaders the client goes on asking with the epoch that it knew, and is refused for ever.
-            self._admin = self._client()
+            self._admin = AdminHandle(self._settings, self._errors.append)
             raise
         return {place: Bounds(low[place], high[place]) for place in wanted}
 
     def _offsets(self, partitions: list[TopicPartition], spec: Any, left_s: float) -> dict[Place, int]:
-        futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=left_s)
+        futures = self._admin.client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=left_s)
         return {
             (one.topic, one.partition): int(future.result(timeout=left_s + _SLACK_S).offset)
             for one, future in futures.items()

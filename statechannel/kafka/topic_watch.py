@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from statechannel.kafka.admin import AdminHandle
 from statechannel.kafka.errors import is_topic_missing, kafka_error_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TopicWatch:
         retry_s: float = 0.5,
         timeout_s: float = 3.0,
     ) -> None:
-        self._admin = AdminClient(settings.admin_config())
+        self._admin = AdminHandle(settings)
         self._topics = {info.name: info for info in topics}
         self._interval_s = interval_s
         self._retry_s = retry_s
@@ -110,16 +110,18 @@ class TopicWatch:
         return findings
 
     def close(self) -> None:
-        """Wait for the round under way: the library's futures must not outlive their client."""
+        """Wait for the round under way."""
         wait([*self._identities.values(), *self._ends.values()], timeout=self._timeout_s + 1.0)
 
     def _ask(self, positions: Mapping[Place, int]) -> None:
         self._asked = dict(positions)
         names = sorted({name for name, _ in positions} & self._topics.keys())
         if names:
-            self._identities = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+            self._identities = self._admin.client.describe_topics(
+                TopicCollection(names), request_timeout=self._timeout_s
+            )
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        self._ends = self._admin.list_offsets(
+        self._ends = self._admin.client.list_offsets(
             {TopicPartition(n, p): latest for n, p in positions},
             request_timeout=self._timeout_s,
         )

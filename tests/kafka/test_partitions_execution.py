@@ -42,6 +42,8 @@ ROOT = Path(__file__).parents[2]
 TOPIC = "data"
 PARTITIONS = 6
 RECORDS = 3_000
+FETCHES_RECORDS = 3_000
+"""So many records of one partition need several fetches."""
 QUICK = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
 """A dead node is found out after so long."""
 PACE = {
@@ -232,14 +234,19 @@ def fill(lab: Lab) -> None:
     """Two replicas of each partition, all of them on brokers 1 and 2: broker 3 is empty."""
     replicas = {n: [1, 2] if n % 2 else [2, 1] for n in range(PARTITIONS)}
     lab.admin.create_topics({TOPIC: {"assignments": replicas, "configs": {"min.insync.replicas": "2"}}})
+    produce(lab, RECORDS)
+    assert sum(count for count, _ in lab.hashes.values()) == RECORDS
+
+
+def produce(lab: Lab, records: int) -> None:
+    """Write to all partitions, and note what they hold then."""
     producer = Producer({"bootstrap.servers": lab.nodes.address, "acks": "all", "linger.ms": 20})
-    for number in range(RECORDS):
+    for number in range(records):
         producer.produce(TOPIC, value=os.urandom(1_000) + str(number).encode(), partition=number % PARTITIONS)
         if number % 1_000 == 0:
             producer.flush(WAIT_S)
     assert producer.flush(WAIT_S) == 0
     lab.hashes = lab.read()
-    assert sum(count for count, _ in lab.hashes.values()) == RECORDS
 
 
 def test_a_broker_is_added_and_one_is_taken_out_and_back(lab: Lab) -> None:
@@ -329,6 +336,8 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
     assert ended["ended"] == "done"
     lab.folder = here
     lab.reached(plan)
+    # A throttle holds nothing of what fits into one fetch, 1 MiB of a partition.
+    produce(lab, FETCHES_RECORDS * PARTITIONS)
     path, plan = lab.plan(lambda n, now: (1, 3) if n % 2 else (1, 2))
     tool = lab.begin("apply", str(path), "--execute", "--throttle", "20000", "--moves-max", "4")
     lab.until(lambda: "batch" in lab.events(plan))

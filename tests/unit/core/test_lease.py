@@ -197,10 +197,11 @@ def test_in_safe_mode_it_does_not_let_go_of_what_a_later_process_of_its_id_serve
     assert (key.state, key.accepted_id) == ("Releasing", "x2")
 
 
-def test_who_never_hears_itself_is_no_member_for_the_others_either():
-    lone = LoneEngine([], lease_s=2.5)
+@pytest.mark.parametrize("lease_s", [2.5, None])
+def test_who_never_hears_itself_is_no_member_for_the_others_either(lease_s):
+    lone = LoneEngine([], lease_s=lease_s)
     lone.deaf = True
-    lone.run(10.0)
+    lone.run(20.0)
     assert lone.engine.mode == "starting"
     first = len(lone.registry)
     lone.run(10.0)
@@ -209,3 +210,27 @@ def test_who_never_hears_itself_is_no_member_for_the_others_either():
     lone.run(5.0)
     assert lone.engine.mode == "normal"
     assert lone.engine.lease.holds(lone._now_s)
+
+
+def test_without_the_lease_who_serves_goes_on_and_is_heard():
+    lone, generation = serving()
+    lone.deaf = True
+    first = len(lone.registry)
+    lone.run(60.0)
+    assert kinds(lone, first) == {("member", "a")}
+    assert lone.engine.serving() == {NAME: generation}
+
+
+def test_a_leader_whose_lease_ran_out_chooses_another_before_safe_mode_begins_too():
+    lone, _ = serving(lease_s=2.5, safe_after_s=4.0)
+    lone.elect(elected=True)
+    lone.run(1.0)
+    lone.hear("b")
+    lone.deaf = True
+    lone.run(2.8)
+    assert lone.engine.mode == "normal"
+    key = lone.engine.key(NAME)
+    assert key is not None
+    assert lone.engine.lookups.choose(key) == "b"
+    assert lone.engine.lookups.choose(key, without="b") is None
+    assert not lone.engine.accepts("a")

@@ -237,7 +237,7 @@ class FakeAdmin:
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     fake = FakeAdmin()
-    monkeypatch.setattr(admin_module, "make_admin", lambda *_: fake)
+    monkeypatch.setattr(admin_module, "AdminHandle", lambda *_: SimpleNamespace(client=fake))
     monkeypatch.setattr(topics, "TopicCollection", lambda names: SimpleNamespace(topic_names=names))
     return fake
 
