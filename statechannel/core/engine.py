@@ -271,7 +271,7 @@ class Engine:
         return self.caught_up and self.mode is Mode.NORMAL and not self.draining and fit
 
     def accepts(self, broker: str) -> bool:
-        """Whether a broker takes bundles, as far as is known here; of this process its own state counts, not its last heartbeat."""
+        """Whether a broker takes bundles: this process by its own state, others by their last heartbeat."""
         if broker == self.identity.broker:
             return self.accepting
         member = self.presence.members.alive.get(broker)

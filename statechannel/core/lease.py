@@ -3,8 +3,10 @@
 Only who is silent may be replaced. An owner whose lease has run out serves nothing, but its heartbeats may arrive all the
 same: it reads the registry no more, or cannot write to the channel. So it suspends them, and the others repair. It goes on
 writing probes at the same interval, which no other member takes for heartbeats: once it reads those back it writes heartbeats
-again. So does a process that was never heard, with the lease or without it: it serves nothing yet, and keeps the place of its
-predecessor, whose bundles would wait for it. A probe does not prolong the lease: whoever may take its place, or its id, counts its silence from its last heartbeat.
+again. A probe does not prolong the lease: whoever may take its place, or its id, counts its silence from its last heartbeat.
+
+A process that never heard itself suspends its heartbeats too, with the lease or without it: it serves nothing, and the bundles
+of its predecessor under the same id would wait for it.
 """
 
 from __future__ import annotations
