@@ -5,11 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from statechannel.core.inputs import Topic
 from statechannel.core.states import IN_FLIGHT, State
 from statechannel.sim.checks import overlap
 from statechannel.sim.faults import sicknesses
 from statechannel.sim.flood import endure_flood
-from statechannel.sim.process import WRITE, Link, Process
+from statechannel.sim.process import READ, WRITE, Link, Process
 from statechannel.sim.trickle import join_in_a_trickle, join_without_a_clock
 from statechannel.sim.truth import compare
 from statechannel.sim.violation import Violation
@@ -46,11 +47,14 @@ def settle(world: World) -> None:
     if world.options.registry_floods:
         endure_flood(world, Random(f"{world.seed}/registry floods"))
         _await_health(world, at_least_s=0.0)
-    if world.options.sick or world.options.sick_owners:
-        if world.options.sick_owners:
+    options = world.options
+    if options.sick or options.sick_owners or options.sick_starters:
+        if options.sick_owners:
             sicken_owner(world, Random(f"{world.seed}/sick owners"))
-        else:
+        elif options.sick:
             sicken(world, Random(f"{world.seed}/sick"))
+        else:
+            sicken_starter(world, Random(f"{world.seed}/sick starters"))
         _await_health(world, at_least_s=SICK_FOR_S)
         world.events.run_until(world.events.now_s + QUIET_S)
         _check_end(world)
@@ -96,12 +100,29 @@ def sicken(world: World, rng: Random) -> None:
 
 def sicken_owner(world: World, rng: Random) -> None:
     """One member that owns bundles loses connections for good; what becomes of the bundles is up to the others."""
-    owners = sorted((process for process in world.alive() if process.served), key=lambda process: process.name)
-    world.sick = sick = rng.choice(owners or world.alive())
+    world.sick = sick = _choose_owner(world, rng)
     chosen = rng.choice(sicknesses(world))
     world.note(f"{sick.name}, which owns {len(sick.served)} bundles, stays sick: {', '.join(map(str, chosen))}")
     world.trace.count("owners left sick")
     sick.sever(chosen)
+
+
+def sicken_starter(world: World, rng: Random) -> None:
+    """An owner dies, and a process that starts under its id can write its heartbeats, but reads the registry no more."""
+    owner = _choose_owner(world, rng)
+    world.note(f"{owner.name}, which owns {len(owner.served)} bundles, dies for good")
+    owner.end("crash")
+    world.sick = sick = world.spawn(owner.broker)
+    while sick.alive and not sick.engine.presence.announced:
+        world.events.run_until(world.events.now_s + 0.0005)
+    sick.sever([Link(READ, Topic.REGISTRY, 0)])
+    world.note(f"{sick.name} reads the registry no more")
+    world.trace.count("starters left sick")
+
+
+def _choose_owner(world: World, rng: Random) -> Process:
+    owners = sorted((process for process in world.alive() if process.served), key=lambda process: process.name)
+    return rng.choice(owners or world.alive())
 
 
 def _restart_missing(world: World) -> None:

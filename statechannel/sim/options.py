@@ -23,6 +23,7 @@ LATE_LOSERS_SHARE = 0.2
 DEAF_JOINERS_SHARE = 0.15
 REGISTRY_FLOODS_SHARE = 0.15
 SICK_OWNERS_SHARE = 0.2
+SICK_STARTERS_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class EngineOptions:
         deaf_joiners: Once all are well, one joins that does not hear itself in the registry, while junk trickles.
         registry_floods: Once all are well, junk comes in the registry faster than it can be taken in.
         sick_owners: One that owns bundles is sick again when all others are judged, and nobody asks it for them.
+        sick_starters: One that owns bundles dies when all others are judged, and what starts in its place never hears itself.
         forgiving: What a cold start changes without need is let pass, to see the harm that follows.
     """
 
@@ -93,6 +95,7 @@ class EngineOptions:
     deaf_joiners: bool = False
     registry_floods: bool = False
     sick_owners: bool = False
+    sick_starters: bool = False
     forgiving: bool = False
 
 
@@ -151,6 +154,7 @@ def draw_engine(seed: int) -> EngineOptions:
         deaf_joiners=Random(f"deaf joiners {seed}").random() < DEAF_JOINERS_SHARE,
         registry_floods=Random(f"registry floods {seed}").random() < REGISTRY_FLOODS_SHARE,
         sick_owners=Random(f"sick owners {seed}").random() < SICK_OWNERS_SHARE,
+        sick_starters=Random(f"sick starters {seed}").random() < SICK_STARTERS_SHARE,
     )
 
 

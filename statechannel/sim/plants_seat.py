@@ -96,7 +96,19 @@ def _lease_from_receipt(patcher: Patcher) -> None:
 
 @plant(ENGINE, "an owner whose lease ran out for good goes on saying that it is there")
 def _heard_though_it_serves_nothing(patcher: Patcher) -> None:
-    patcher.bend(Lease, "_suspend", lambda _: lambda _lease, _lease_s: None)
+    patcher.bend(Lease, "_suspend", lambda _: lambda _lease: None)
+
+
+@plant(ENGINE, "without the lease who never heard itself keeps the place of its predecessor")
+def _place_kept_unheard(patcher: Patcher) -> None:
+    def make(suspend: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(lease: Any) -> None:
+            if lease._engine.config.lease_s is not None:
+                suspend(lease)
+
+        return bent
+
+    patcher.bend(Lease, "_suspend", make)
 
 
 @plant(ENGINE, "who suspended its heartbeats writes nothing at all")

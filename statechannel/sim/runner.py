@@ -40,7 +40,7 @@ MUST_HAPPEN = {
         "event leader.fit-again", "event deputy.began", "reports without an offset",
         "readers opened anew", "departures during a join", "stopped: shutdown-late", "subscriptions", "streams interrupted",
         "blackouts", "trickles", "late returns", "late losers", "deaf joiners", "registry floods",
-        "owners left sick", "event membership.suspended", "event membership.resumed",
+        "owners left sick", "starters left sick", "event membership.suspended", "event membership.resumed",
     ),
 }  # fmt: skip
 

@@ -71,7 +71,16 @@ def test_planted_bug_is_caught(name: str) -> None:
     assert kind
 
 
-ENDS = ("late_returns", "late_losers", "sick", "deaf_joiners", "registry_floods", "trickle", "sick_owners")
+ENDS = (
+    "late_returns",
+    "late_losers",
+    "sick",
+    "deaf_joiners",
+    "registry_floods",
+    "trickle",
+    "sick_owners",
+    "sick_starters",
+)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +91,7 @@ ENDS = ("late_returns", "late_losers", "sick", "deaf_joiners", "registry_floods"
         ("no-deputy", 17, "sick"),
         ("heard-though-it-serves-nothing", 48, "sick_owners"),
         ("no-probes", 8, "sick_owners"),
+        ("place-kept-unheard", 17, "sick_starters"),
     ],
 )
 def test_what_only_a_rare_end_shows_is_caught(name: str, seed: int, option: str) -> None:
