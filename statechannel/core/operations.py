@@ -307,7 +307,10 @@ class Operations:
                 return Rejected("destination-lost", f"broker {destination} is not heard any more; choose a living one")
             return Rejected("unknown-destination", f"no broker {destination} is registered; `brokers` lists them")
         if not engine.accepts(destination):
-            return Rejected("destination-not-accepting", f"broker {destination} is joining, draining or in safe mode")
+            return Rejected(
+                "destination-not-accepting",
+                f"broker {destination} is joining, draining, in safe mode or cut off from the log",
+            )
         return None
 
     def _create(self, token: int, command: CreateNamespace) -> None:

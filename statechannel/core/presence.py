@@ -314,7 +314,8 @@ class Presence:
             return
         silence_s = now_s - self._heard_self_sent_s
         if self.mode is Mode.STARTING:
-            if self._own_first_read:
+            # Who reads the registry late has still to read who took its place.
+            if self._own_first_read and silence_s <= engine.config.safe_after_s:
                 self._change(Mode.NORMAL)
         elif silence_s > engine.config.safe_after_s:
             if self.mode is not Mode.SAFE:

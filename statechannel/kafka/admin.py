@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections import deque
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -29,6 +31,7 @@ class AdminHandle:
 
     The library answers in a thread of the client, where Python may collect garbage, and aborts the process if the client is
     freed there (confluentinc/confluent-kafka-python#2129). So another thread destroys the client when its handle is gone.
+    What the client has not answered by then stays without an answer: no future may be waited for without its handle.
 
     Args:
         on_error: Told what goes wrong between two calls. It must not refer to the handle, which would never be freed.
@@ -51,9 +54,24 @@ class AdminHandle:
         weakref.finalize(self, _destroy_aside, self.client).atexit = False
 
 
+_abandoned: deque[AdminClient] = deque()
+"""Clients to be destroyed; they stay here where no thread can be started, such as when the interpreter ends."""
+
+
 def _destroy_aside(client: AdminClient) -> None:
-    if not sys.is_finalizing():  # no thread starts any more; the process takes the client with it
-        threading.Thread(target=client.__exit__, args=(None, None, None), name="destroy-admin", daemon=True).start()
+    _abandoned.append(client)
+    if not sys.is_finalizing():
+        with suppress(RuntimeError):
+            threading.Thread(target=_destroy_abandoned, name="destroy-admin-clients", daemon=True).start()
+
+
+def _destroy_abandoned() -> None:
+    while True:
+        try:
+            client = _abandoned.popleft()
+        except IndexError:
+            return
+        client.__exit__(None, None, None)
 
 
 class BoundedAdmin:

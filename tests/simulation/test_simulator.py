@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from statechannel.core.lease import Lease
 from statechannel.sim.hunt import catch
-from statechannel.sim.planted import PLANTED, planted
+from statechannel.sim.planted import PLANTED, Patcher, Plant, PlantMisfitError, planted
 from statechannel.sim.runner import Tally
 from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, Case, Result, parse_case, parse_ranges, ranges, run
 from statechannel.sim.shrink import shrink
@@ -110,6 +111,15 @@ def test_who_serves_by_the_record_of_another_process_is_seen_without_forgers_too
 def test_planted_bug_has_something_to_bend(name: str) -> None:
     with planted(name):
         pass
+
+
+def test_a_planted_bug_that_does_not_fit_the_code_any_more_is_no_catch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bend(patcher: Patcher) -> None:
+        patcher.bend(Lease, "tick", lambda _: lambda _lease, _more: None)
+
+    monkeypatch.setitem(PLANTED, "misfit", Plant("misfit", ENGINE, "takes an argument that nobody gives", bend))
+    with pytest.raises(PlantMisfitError, match="tick"):
+        run(Case(ENGINE, 1, plant="misfit"))
 
 
 def test_there_are_planted_bugs_enough() -> None:

@@ -157,6 +157,12 @@ class LoneEngine:
         self.registry.append((self._ms(), broker.encode(), orjson.dumps(member)))
         self._pump()
 
+    def read_registry_record(self) -> None:
+        """Read the next record of the registry, deaf or not."""
+        heard_ms, key, value = self.registry[self._heard]
+        self._heard += 1
+        self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, heard_ms, key, value))
+
     def reopen(self) -> None:
         """The reader's thread had failed, and another one opens the partition: nobody asked for it."""
         self._open()
@@ -257,9 +263,7 @@ class LoneEngine:
                 else:
                     self._step(event)
             elif self._heard < len(self.registry) and not self.deaf:
-                heard_ms, key, value = self.registry[self._heard]
-                self._heard += 1
-                self._step(RecordRead(Topic.REGISTRY, 0, self._heard - 1, heard_ms, key, value))
+                self.read_registry_record()
             elif self._position < len(self.channel) and not self.away:
                 key, value, timestamp_ms = self.channel[self._position]
                 self._position += 1

@@ -234,3 +234,18 @@ def test_a_leader_whose_lease_ran_out_chooses_another_before_safe_mode_begins_to
     assert lone.engine.lookups.choose(key) == "b"
     assert lone.engine.lookups.choose(key, without="b") is None
     assert not lone.engine.accepts("a")
+
+
+def test_who_hears_itself_late_reads_who_took_its_place_before_it_acts():
+    lone = LoneEngine([])
+    lone.deaf = True
+    lone.run(20.0)
+    lone.hear("a", incarnation="a-2", seq=1, since=-1)
+    lone.hear("a", incarnation="a-2", seq=2, since=len(lone.registry) - 1)
+    lone.read_registry_record()  # its own first, and nothing of what follows
+    lone.run(0.2)
+    assert lone.engine.mode == "starting"
+    lone.deaf = False
+    lone.run(0.2)
+    assert lone.engine.stopped is not None
+    assert lone.engine.stopped.reason == "replaced"

@@ -75,11 +75,31 @@ def begin():
 begin()
 """
 
+NO_THREADS = """
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+
+starts, threading._start_new_thread = threading._start_new_thread, refuse
+"""
+THREADS_AGAIN = f"""
+assert answered.wait({WAIT_S})
+threading._start_new_thread = starts
+BoundedAdmin(settings)  # whose end takes the other client with it
+"""
+
 
 @pytest.mark.parametrize("begin", [WATCH, BOUNDED, BOUNDS], ids=["TopicWatch", "BoundedAdmin", "BoundsAsker"])
 def test_garbage_collected_in_the_clients_own_thread_does_not_abort_the_process(begin: str) -> None:
+    assert_lives(PROLOGUE + begin + EPILOGUE)
+
+
+def test_a_client_waits_where_no_thread_can_be_started() -> None:
+    assert_lives(PROLOGUE + NO_THREADS + BOUNDED + THREADS_AGAIN + EPILOGUE)
+
+
+def assert_lives(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROLOGUE + begin + EPILOGUE],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=3 * WAIT_S,
