@@ -53,12 +53,12 @@ class IdSeries:
         parts = None if record.key is None else parse_key(record.key)
         if decoded is None or parts is None:
             return False
-        try:
-            made_ms, random = divmod(int(ULID.from_str(decoded.id)), _RANDOM + 1)
-        except ValueError:
-            return False
         name = decoded.broker, decoded.incarnation, parts.namespace
         held = self._of.get(name)
+        try:
+            made_ms, random = divmod(int(ULID.from_str(decoded.id)), _RANDOM + 1)
+        except ValueError:  # who makes ids of this form makes no others
+            return held is not None and held.seen >= _SURE and not held.mixed
         if held is None:
             remember(self._of, name, _Series(random, made_ms), _PROCESSES_MAX)
         elif min((random - held.base) & _RANDOM, (held.base - random) & _RANDOM) < _COUNT_MAX:

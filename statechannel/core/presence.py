@@ -62,6 +62,7 @@ class Presence:
         self.clock_ahead_ms: float | None = None
         self._seq = 0
         self._sent_at_s: dict[int, float] = {}
+        self._said: dict[int, int] = {}
         self._claim_seq: int | None = None
         self._next_at_s = 0.0
         self._heard_self_sent_s = 0.0
@@ -111,7 +112,7 @@ class Presence:
         if own_id and info["incarnation"] != engine.identity.incarnation:
             if not self._tolerate(record, info):
                 return
-        elif own_id and self._is_forged(info):
+        elif own_id and self._is_forged(record, info["seq"], leaving=info.get("leaving") is True):
             engine.provenance.registry_forged(record)
         elif own_id:
             self._heard_self(record, info)
@@ -143,12 +144,18 @@ class Presence:
 
     def _take_probe(self, record: RecordRead) -> None:
         probe = decode_probe(record.value)
-        if probe is not None and probe[0] == self._engine.identity.incarnation:
+        if probe is None or probe[0] != self._engine.identity.incarnation:
+            return
+        if self._is_forged(record, probe[1]):
+            self._engine.provenance.registry_forged(record)
+        else:
             self._read_back(probe[1], record.timestamp_ms)
 
-    def _is_forged(self, info: dict[str, Any]) -> bool:
-        """Whether a heartbeat that bears this process's name says what it has never said."""
-        return info["seq"] > self._seq or (info.get("leaving") is True and not self.goodbye_sent)
+    def _is_forged(self, record: RecordRead, seq: int, *, leaving: bool = False) -> bool:
+        """Whether a record that bears this process's name says what it has never said; of older ones the number alone tells."""
+        said = self._said.get(seq)
+        other = said is not None and said != hash(record.value)
+        return other or not 0 < seq <= self._seq or (leaving and not self.goodbye_sent)
 
     def _tell_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
         broker, incarnation = info["broker"], info["incarnation"]
@@ -381,8 +388,9 @@ class Presence:
         self._seq += 1
         remember(self._sent_at_s, self._seq, engine.now.mono_s, OUTSTANDING_MAX)
         info = self._probe() if engine.lease.suspended and not leaving else self._heartbeat(leaving=leaving)
-        key = engine.identity.broker.encode()
-        engine.perform(Append(engine.new_token(), Topic.REGISTRY, 0, key, orjson.dumps(info)))
+        key, value = engine.identity.broker.encode(), orjson.dumps(info)
+        remember(self._said, self._seq, hash(value), engine.config.remembered_max)
+        engine.perform(Append(engine.new_token(), Topic.REGISTRY, 0, key, value))
 
     def _probe(self) -> dict[str, Any]:
         """What finds out whether this process hears itself, while it is no member for the others."""

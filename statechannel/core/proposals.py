@@ -249,7 +249,10 @@ class Proposals:
         Args:
             failed: Called where its delivery is reported as an error; then it may be in the log all the same.
         """
-        self._unjudged(_Other(partition, failed), key, codec.encode(fields))
+        value = codec.encode(fields)
+        if key != codec.HEARTBEAT_KEY:
+            self._engine.provenance.wrote_mark(key, value)
+        self._unjudged(_Other(partition, failed), key, value)
 
     def purge(self, partition: int, key: bytes) -> None:
         """Write the null that takes away a key which does not exist."""

@@ -76,6 +76,11 @@ class Provenance:
         self._written: dict[str, int] = {}
         self._copied: dict[str, None] = {}
         self._checked: dict[int, int] = {}
+        self._marks: dict[tuple[bytes, bytes], None] = {}
+
+    def wrote_mark(self, key: bytes, value: bytes) -> None:
+        """Note a control record without an id that is handed to the log."""
+        remember(self._marks, (key, value), None, self._engine.config.remembered_max)
 
     def wrote(self, record_id: str, key: bytes, value: bytes) -> None:
         """Note a record that is handed to the log."""
@@ -119,8 +124,9 @@ class Provenance:
     def check(self, event: RecordRead, record_id: object, state: object, version: object) -> bool:
         """Look at a record that bears this process's name, once at each offset; whether it is its own."""
         if event.key is not None and event.key[:1] == b"!" and event.key != codec.HEARTBEAT_KEY:
-            return True  # marks have no id
-        forged = self.is_forged(event, record_id)
+            forged = (event.key, event.value) not in self._marks
+        else:
+            forged = self.is_forged(event, record_id)
         if forged and event.offset > self._checked.get(event.partition, -1):
             if isinstance(record_id, str) and self.ids.made(record_id):
                 remember(self._copied, record_id, None, self._engine.config.remembered_max)

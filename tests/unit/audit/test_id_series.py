@@ -105,10 +105,19 @@ def test_who_makes_each_id_anew_has_no_series() -> None:
     assert marks(log_of(map(str, within))) == []
 
 
-def test_ids_of_no_known_form_are_not_looked_at() -> None:
+OTHER_FORMS = ["r-1", "01J000001-C064F2", "018c2b6e-7d3a-7cc0-98c4-dc0c0c07398f"]
+
+
+def test_who_makes_ulids_makes_no_other_ids() -> None:
     own = OwnIds(b"\x01" * 10)
     ids = [own.new_id(START_MS + number) for number in range(5)]
-    assert marks(log_of([*ids, "r-1", "01J000001-C064F2"])) == []
+    assert marks(log_of([*ids, *OTHER_FORMS])) == [5, 6, 7]
+
+
+def test_ids_of_another_form_are_no_series() -> None:
+    own = OwnIds(b"\x01" * 10)
+    ids = [own.new_id(START_MS + number) for number in range(2)]
+    assert marks(log_of([*OTHER_FORMS, *ids, "r-2"])) == []
 
 
 @pytest.mark.parametrize(("known", "told"), [(2, []), (3, [3]), (9, [9])])

@@ -150,6 +150,15 @@ def test_who_reads_the_log_again_does_not_count_again(served: Served) -> None:
     assert served.forged(served.owner) == 1
 
 
+@pytest.mark.parametrize("key", [b"!cold-start", b"!closing/t/n", b"!other"])
+def test_a_control_record_that_bears_the_name_of_who_did_not_write_it_is_forged(served: Served, key: bytes) -> None:
+    identity = served.engine(served.owner).identity
+    by = {"broker": identity.broker, "incarnation": identity.incarnation}
+    served.world.append(Topic.CHANNEL, 0, key, orjson.dumps({"through": 0, "by": by}))
+    served.world.run(0.5)
+    assert (served.forged(served.owner), served.forged(served.other)) == (1, 0)
+
+
 def heartbeats(served: Served, broker: str) -> list[dict[str, Any]]:
     found = [decode_member(entry.value) for entry in served.entries(Topic.REGISTRY)]
     return [one for one in found if one is not None and one["broker"] == broker]
@@ -164,7 +173,9 @@ def test_the_registry_says_it_to_everybody(served: Served) -> None:
     assert heartbeats(served, served.other)[-1]["forged"] is None
 
 
-@pytest.mark.parametrize("change", [{"leaving": True}, {"seq": 1_000_000}])
+@pytest.mark.parametrize(
+    "change", [{"leaving": True}, {"seq": 1_000_000}, {"accepting": False}, {"kind": "probe", "seq": 1_000_000}]
+)
 def test_a_registry_record_that_says_what_the_process_never_said_is_forged(
     served: Served, change: dict[str, Any]
 ) -> None:
@@ -173,3 +184,10 @@ def test_a_registry_record_that_says_what_the_process_never_said_is_forged(
     served.world.run(0.5)
     assert served.forged(served.owner) == 1
     assert served.forged(served.other) == 0
+
+
+def test_a_second_copy_of_an_own_heartbeat_is_no_forgery(served: Served) -> None:
+    newest = next(entry for entry in reversed(served.entries(Topic.REGISTRY)) if entry.key == served.owner.encode())
+    served.world.append(Topic.REGISTRY, 0, served.owner.encode(), newest.value)
+    served.world.run(0.5)
+    assert served.forged(served.owner) == 0
