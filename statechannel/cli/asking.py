@@ -142,11 +142,11 @@ def require_success(answer: Answer) -> None:
     match outcome:
         case Rejected(reason=reason, detail=detail):
             raise _refused(answer, outcome, f"rejected ({reason})", detail, ExitCode.REJECTED)
-        case NotFound(why=why):
-            raise _refused(answer, outcome, "", why, ExitCode.NOT_FOUND)
-        case Unowned(bundle=bundle):
+        case NotFound(why=why, stale_age_s=age_s):
+            raise _refused(answer, outcome, "", why, ExitCode.NOT_FOUND, _say_age(age_s))
+        case Unowned(bundle=bundle, stale_age_s=age_s):
             raise CommandError(
-                f"nobody serves {bundle}",
+                f"nobody serves {bundle}{_say_age(age_s)}",
                 hint="A lookup without --read-only has it assigned.",
                 code=ExitCode.NOT_FOUND,
             )
@@ -162,12 +162,16 @@ def require_success(answer: Answer) -> None:
             return
 
 
+def _say_age(age_s: float | None) -> str:
+    return "" if age_s is None else f" (as of {age_s:.1f} s ago: the broker that answers is behind)"
+
+
 def _refused(
-    answer: Answer, outcome: Rejected | NotFound | Undetermined, what: str, detail: str, code: ExitCode
+    answer: Answer, outcome: Rejected | NotFound | Undetermined, what: str, detail: str, code: ExitCode, age: str = ""
 ) -> CommandError:
     said = detail.partition("; ")[0]
     message = f"{what}: {said}" if what and said else what or said
-    return CommandError(message, hint=hint_for(outcome, name=answer.name, operation=answer.operation), code=code)
+    return CommandError(message + age, hint=hint_for(outcome, name=answer.name, operation=answer.operation), code=code)
 
 
 def _who() -> str:

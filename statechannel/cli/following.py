@@ -74,13 +74,15 @@ class FollowedPartition:
         if not self.opened:
             self.began_at = span.end
         self.opened += 1
-        replica = self.replica
-        replica.learn_clock((time.time() - time.monotonic()) * 1_000)
+        replica, newest_ms = self.replica, 0
         replica.opened(time.monotonic(), span.low, span.end)
         for record in self.tail.records(span):
+            newest_ms = max(newest_ms, record.timestamp_ms)
             yield from self._judge(record)
             if replica.phase is Phase.START_OVER:
                 return
+        # Records must not look younger than they are: where this machine's clock is slow, the log's own newest time counts.
+        replica.learn_clock(max(time.time() * 1_000, newest_ms) - time.monotonic() * 1_000)
         replica.reached(time.monotonic(), span.end)
         self._batches = self.tail.follow(span.end)
 

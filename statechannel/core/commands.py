@@ -123,9 +123,10 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Nobody serves the bundle (the answer to a read-only lookup)."""
+    """Nobody serves the bundle (the answer to a read-only lookup). `stale_age_s`: see `Owned`."""
 
     bundle: str
+    stale_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,14 @@ class BoundTo:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """There is no such namespace, bundle or operation; `why` says which and what to do."""
+    """There is no such namespace, bundle or operation; `why` says which and what to do.
+
+    Attributes:
+        stale_age_s: Of a lookup, see `Owned`: what a view does not know that is so old may be there by now.
+    """
 
     why: str
+    stale_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

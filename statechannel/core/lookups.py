@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,7 @@ class Lookups:
             return None, "", "joining"
         found = engine.locate(command.name)
         if isinstance(found, NotFound):
-            return found, "", ""
+            return replace(found, stale_age_s=self._stale_age_s(found_place.namespace)), "", ""
         if engine.closing(found_place.namespace):
             return NotFound(f"namespace {found_place.namespace} is being deleted"), "", ""
         if found.state is State.UNASSIGNED:
@@ -116,9 +116,9 @@ class Lookups:
         if owner is None or key.generation is None:
             return None, key.name, "no owner"
         member = engine.presence.members.alive.get(owner)
-        if not is_current(engine, key.namespace):
+        age_s = self._stale_age_s(key.namespace)
+        if age_s is not None:
             urls = member.urls if member is not None else {}
-            age_s = view_age_s(engine, key.namespace)
             return Owned(key.name, owner, key.generation, urls, age_s), "", ""
         if owner == engine.identity.broker:
             if not engine.reactions.serves(key):
@@ -129,9 +129,14 @@ class Lookups:
             return None, key.name, "the owner has to resume"
         return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", ""
 
+    def _stale_age_s(self, namespace: str) -> float | None:
+        """None where the answer comes from a current view, else how old that is."""
+        engine = self._engine
+        return None if is_current(engine, namespace) else view_age_s(engine, namespace)
+
     def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, str]:
         if command.read_only:
-            return Unowned(key.name), "", ""
+            return Unowned(key.name, self._stale_age_s(key.namespace)), "", ""
         refusal = self._engine.refusal()
         if refusal is not None:
             return None, key.name, refusal.reason

@@ -25,9 +25,9 @@ def ground(kafka: Kafka) -> Iterator[Ground]:
 
 
 def not_held(seen: Mapping[str, float]) -> None:
-    """A flood is taken in many pieces, none of which grows with it; a turn lasts for a slice, one piece and one look around.
+    """A flood is taken in many pieces with so many effects at most; a turn lasts for a slice, one piece and one look around.
 
-    How long that is in milliseconds is the machine's affair, and not asked here: `python -m tests.bench floods` shows it, and
+    How long a piece takes is the machine's affair, and not asked here: `python -m tests.bench floods` shows it, and
     100 ms are allowed on a machine of its own.
     """
     longest_ms = seen["slice_ms"] + seen["piece_cpu_max_ms"] + seen["look_cpu_max_ms"] + seen["collector_max_ms"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from statechannel.core.commands import Lookup, Outcome, Owned
+from statechannel.core.commands import CreateNamespace, Lookup, NotFound, Outcome, Owned, Unowned
 from statechannel.core.freshness import lag_s
 from statechannel.core.presence import Mode
 from statechannel.core.replica import Replica
@@ -55,6 +55,27 @@ def test_a_view_that_is_behind_is_old_although_records_arrive_all_the_time() -> 
     caught_up = answers[-1]
     assert isinstance(caught_up, Owned)
     assert caught_up.stale_age_s is None
+
+
+@pytest.mark.parametrize(("behind_s", "is_old"), [(0.0, False), (17.0, True)])
+def test_what_an_old_view_does_not_know_says_its_age_too(behind_s: float, is_old: bool) -> None:
+    alone = leader()
+    answers: list[Outcome] = []
+    alone.ask(CreateNamespace("t/free", (0, 0xFFFFFFFF), "op9", 10), answers.append)
+    alone.run(1.0)
+    alone.behind_s = behind_s
+    for _ in range(20):
+        alone.put(b"junk", b"?")
+        alone.run(1.0)
+    for name in ("t/absent/topic", "t/free/0x00000000_0x00000001"):
+        alone.ask(Lookup(name, 60.0), answers.append)
+        answer = answers[-1]
+        assert isinstance(answer, NotFound)
+        assert (answer.stale_age_s is not None) is is_old
+    alone.ask(Lookup("t/free/topic", 60.0, read_only=True), answers.append)
+    answer = answers[-1]
+    assert isinstance(answer, Unowned)
+    assert (answer.stale_age_s is not None) is is_old
 
 
 def test_what_is_known_of_an_earlier_moment_takes_nothing_back() -> None:
