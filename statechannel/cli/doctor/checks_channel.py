@@ -194,11 +194,12 @@ def forged(facts: Facts) -> Iterator[Finding]:
             continue
         yield Finding(
             Severity.CRITICAL,
-            f"{broker} has read {seen.records} records in its own name that it did not write, the newest in the {seen.topic} "
-            f"at partition {seen.partition}, offset {seen.offset}",
+            f"{broker} has read {seen.records} {'record' if seen.records == 1 else 'records'} in its own name that it did not "
+            f"write, the newest in the {seen.topic} at partition {seen.partition}, offset {seen.offset}",
             "Somebody else writes with its id and incarnation. The log decides, so what was accepted of them counts.",
-            "Find out who may write to the topic (`statechannel acl show`) and take the right away; `statechannel audit origins` "
-            f"lists what nobody asked for. The finding stays until {broker} is started again.",
+            "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and take the right away; "
+            "`statechannel audit origins` lists the changes that nobody asked for, without control records. The finding stays "
+            f"until {broker} is started again.",
         )
 
 
