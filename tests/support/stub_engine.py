@@ -80,6 +80,8 @@ class StubProvenance:
 
     def wrote(self, record_id: str, key: bytes, value: bytes) -> None: ...
 
+    def wrote_mark(self, key: bytes, value: bytes) -> None: ...
+
     def is_own(self, key: KeyState) -> bool:
         return key.writer == self._engine.writer and not self.is_copied(key.record_id)
 
