@@ -163,7 +163,7 @@ def require_success(answer: Answer) -> None:
 
 
 def _say_age(age_s: float | None) -> str:
-    return "" if age_s is None else f" (as of {age_s:.1f} s ago: the broker that answers is behind)"
+    return "" if age_s is None else f" (the responding broker's view is {age_s:.1f} s old)"
 
 
 def _refused(

@@ -58,7 +58,7 @@ class Lease:
     def _suspend(self) -> None:
         engine, now_s = self._engine, self._engine.now.mono_s
         silence_s, expiry_s = engine.presence.silence_s, engine.config.member_expiry_s
-        if engine.config.lease_s is None:  # who serves goes on serving, and is heard
+        if engine.config.lease_s is None:  # a serving broker keeps its heartbeats
             self._set_suspended(not engine.registered and silence_s > expiry_s, silence_s, 0.0)
             return
         mute = not engine.candidacy.seat.writes and engine.presence.members.others_fit(engine.identity.broker)

@@ -62,7 +62,7 @@ class Presence:
         self.clock_ahead_ms: float | None = None
         self._seq = 0
         self._sent_at_s: dict[int, float] = {}
-        self._said: dict[int, int] = {}
+        self._value_hashes: dict[int, int] = {}
         self._claim_seq: int | None = None
         self._next_at_s = 0.0
         self._heard_self_sent_s = 0.0
@@ -152,10 +152,10 @@ class Presence:
             self._read_back(probe[1], record.timestamp_ms)
 
     def _is_forged(self, record: RecordRead, seq: int, *, leaving: bool = False) -> bool:
-        """Whether a record that bears this process's name says what it has never said; of older ones the number alone tells."""
-        said = self._said.get(seq)
-        other = said is not None and said != hash(record.value)
-        return other or not 0 < seq <= self._seq or (leaving and not self.goodbye_sent)
+        """Whether a registry record with this process's id is not its own; beyond the retained hashes only `seq` is checked."""
+        sent = self._value_hashes.get(seq)
+        altered = sent is not None and sent != hash(record.value)
+        return altered or not 0 < seq <= self._seq or (leaving and not self.goodbye_sent)
 
     def _tell_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
         broker, incarnation = info["broker"], info["incarnation"]
@@ -389,7 +389,7 @@ class Presence:
         remember(self._sent_at_s, self._seq, engine.now.mono_s, OUTSTANDING_MAX)
         info = self._probe() if engine.lease.suspended and not leaving else self._heartbeat(leaving=leaving)
         key, value = engine.identity.broker.encode(), orjson.dumps(info)
-        remember(self._said, self._seq, hash(value), engine.config.remembered_max)
+        remember(self._value_hashes, self._seq, hash(value), engine.config.remembered_max)
         engine.perform(Append(engine.new_token(), Topic.REGISTRY, 0, key, value))
 
     def _probe(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class AdminHandle:
     What the client has not answered by then stays without an answer: no future may be waited for without its handle.
 
     Args:
-        on_error: Told what goes wrong between two calls. It must not refer to the handle, which would never be freed.
+        on_error: Callback for asynchronous client errors. It must not reference the handle, which would then leak.
 
     Attributes:
         client: The client; of no use without the handle.
