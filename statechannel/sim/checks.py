@@ -267,7 +267,7 @@ class Checks:
         """No log is overruled that vouches by itself; of others only what misleads may be taken for the truth."""
         world = self._world
         world.trace.count("cold starts")
-        self.presence.nobody_caught_up(process)
+        self.presence.starts_cold(process)
         view, truth = process.engine.replicas[partition].view, world.truths[partition]
         world.note(f"{process.name} takes its view of partition {partition} through {view.applied} for the truth")
         offset = view.applied

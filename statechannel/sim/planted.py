@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any
 
 from statechannel.sim.truth import truth_is_reading
 
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class PlantMisfitError(Exception):
@@ -29,14 +31,11 @@ class Patcher:
         """Replace `owner.name` by what `make` makes of it, for all but the omniscient reader."""
         original = getattr(owner, name)
         bent = make(original)
+        if not _takes_arguments_of(bent, original):
+            raise PlantMisfitError(f"{name}: it takes {signature(original)}, and what replaces it {signature(bent)}")
 
         def spared(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return (original if truth_is_reading() else bent)(*args, **kwargs)
-            except TypeError as error:
-                if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself failed
-                    raise PlantMisfitError(f"{name}: {error}") from error
-                raise
+            return (original if truth_is_reading() else bent)(*args, **kwargs)
 
         static = isinstance(owner.__dict__.get(name), staticmethod) if isinstance(owner, type) else False
         self._set(owner, name, staticmethod(spared) if static else spared)
@@ -49,6 +48,21 @@ class Patcher:
         before = owner.__dict__[name]
         setattr(owner, name, value)
         self._stack.callback(setattr, owner, name, before)
+
+
+def _takes_arguments_of(bent: Callable[..., Any], original: Callable[..., Any]) -> bool:
+    theirs, ours = signature(original).parameters.values(), signature(bent).parameters.values()
+    passed = sum(parameter.kind in _POSITIONAL for parameter in theirs)
+    taken = sum(parameter.kind in _POSITIONAL for parameter in ours)
+    needed = sum(parameter.kind in _POSITIONAL and parameter.default is Parameter.empty for parameter in ours)
+    any_number = any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in ours)
+    named = {parameter.name for parameter in theirs if parameter.kind is Parameter.KEYWORD_ONLY}
+    any_name = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in ours)
+    return (
+        needed <= passed
+        and (passed <= taken or any_number)
+        and (any_name or named <= {parameter.name for parameter in ours})
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ def _purge_of_indebted_key(patcher: Patcher) -> None:
 
 @plant(PROTOCOL, "a record of a newer format is taken for junk")
 def _newer_format_ignored(patcher: Patcher) -> None:
-    patcher.bend(codec, "_unknown_format", lambda _: lambda _number: codec.Undecodable("not ours"))
+    patcher.bend(codec, "_unknown_format", lambda _: lambda _number, _newest: codec.Undecodable("not ours"))
 
 
 @plant(PROTOCOL, "a record in the wrong partition counts")

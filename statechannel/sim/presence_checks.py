@@ -1,4 +1,4 @@
-"""Invariants on membership and leadership: nobody leads unheard, nobody who is heard is called lost."""
+"""Invariants on membership and leadership: an unheard process does not lead, a member that is heard is not called lost."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SILENCE_AT_LEAST_S = 2.0
 LOOK_BACK_S = 15.0
 WELL_FOR_S = 15.0
+HEARD_WITHIN_S = 5.0
+"""By then a healthy member has sent several heartbeats, and every undisturbed process has read one."""
 
 
 class PresenceChecks:
@@ -58,10 +60,21 @@ class PresenceChecks:
         if silence_s < SILENCE_AT_LEAST_S:
             raise Violation("repair", f"{about} is called lost, but was never silent for more than {silence_s:.2f} s")
 
-    def nobody_caught_up(self, process: Process) -> None:
+    def starts_cold(self, process: Process) -> None:
         """A cold start is for when no caught-up member exists."""
+        self._no_member_is_caught_up(process, "starts cold", WELL_FOR_S)
+
+    def stands_to_start_cold(self, process: Process) -> None:
+        """A process that is not caught up stands for leader only for a cold start.
+
+        A disturbed process is left out: it may hear no member.
+        """
+        if process.undisturbed:
+            self._no_member_is_caught_up(process, "stands for leader without having caught up", HEARD_WITHIN_S)
+
+    def _no_member_is_caught_up(self, process: Process, does: str, well_for_s: float) -> None:
         now_s = self._world.events.now_s
         for other in self._world.alive():
-            well = other.undisturbed and now_s - other.well_since_s > WELL_FOR_S
+            well = other.undisturbed and now_s - other.well_since_s > well_for_s
             if well and other is not process and other.engine.caught_up and other.engine.mode == "normal":
-                raise Violation("cold-start", f"{process.name} starts cold although {other.name} is caught up and well")
+                raise Violation("cold-start", f"{process.name} {does} although {other.name} is caught up and well")

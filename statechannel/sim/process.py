@@ -271,6 +271,8 @@ class Process:
                 self.world.trace.count("started over")
                 self._cursors[effect.topic, effect.partition].open()
             case StandForLeader():
+                if effect.stand and not self.engine.caught_up:
+                    self.world.checks.presence.stands_to_start_cold(self)
                 self.world.election.stand(self, stand=effect.stand)
             case CallHook():
                 self._call_hook(effect)

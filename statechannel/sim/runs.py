@@ -11,7 +11,7 @@ from typing import Any
 
 from statechannel.sim import plants_engine, plants_join, plants_judge, plants_seat, plants_vouching  # noqa: F401 - they register themselves
 from statechannel.sim.options import draw_engine
-from statechannel.sim.planted import PlantMisfitError, planted
+from statechannel.sim.planted import planted
 from statechannel.sim.protocol import ProtocolWorld
 from statechannel.sim.protocol_options import draw_protocol
 from statechannel.sim.trace import Trace
@@ -86,8 +86,6 @@ def run(case: Case, *, keep: bool = False) -> Result:
                     result.planned = world.faults.planned
         except Violation as violation:
             result.kind, result.detail = violation.kind, violation.detail
-        except PlantMisfitError:
-            raise
         except Exception as error:
             result.kind = f"crash {type(error).__name__}"
             result.detail = f"{error} at {traceback.format_exc(limit=-2).splitlines()[-3].strip()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -23,13 +24,18 @@ _SMALLER = {
 class Shrinker:
     """Tries smaller cases for as long as they fail in the same way."""
 
-    def __init__(self, result: Result, limit_s: float) -> None:
+    def __init__(self, result: Result, limit_s: float, tries_max: float) -> None:
         self.best = result
         self.tries = 0
+        self._tries_max = tries_max
         self._until_s = time.monotonic() + limit_s
 
+    @property
+    def _is_over(self) -> bool:
+        return self.tries >= self._tries_max or time.monotonic() > self._until_s
+
     def _fails(self, case: Case) -> bool:
-        if time.monotonic() > self._until_s:
+        if self._is_over:
             return False
         self.tries += 1
         result = run(case)
@@ -41,7 +47,7 @@ class Shrinker:
     def shrink(self) -> Result:
         """The smallest failing case found, run once more with its trace kept."""
         before = None
-        while before != self.best.case and time.monotonic() < self._until_s:
+        while before != self.best.case and not self._is_over:
             before = self.best.case
             for case in self._with_options():
                 self._fails(case)
@@ -65,7 +71,7 @@ class Shrinker:
 
     def _drop_steps(self) -> None:
         size = max(1, self.best.planned // 2)
-        while size >= 1 and time.monotonic() < self._until_s:
+        while size >= 1 and not self._is_over:
             start = 0
             while start < self.best.planned:
                 block = frozenset(range(start, min(start + size, self.best.planned)))
@@ -75,6 +81,6 @@ class Shrinker:
             size //= 2
 
 
-def shrink(result: Result, limit_s: float) -> Result:
-    """Make a failing case small within a time limit."""
-    return Shrinker(result, limit_s).shrink()
+def shrink(result: Result, limit_s: float, tries_max: float = math.inf) -> Result:
+    """Make a failing case small, within a time limit and a number of runs."""
+    return Shrinker(result, limit_s, tries_max).shrink()

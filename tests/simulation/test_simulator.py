@@ -1,5 +1,6 @@
 """The simulator in each test run: old failures, some seeds within a time, planted bugs, determinism."""
 
+import math
 import os
 import subprocess
 import sys
@@ -61,7 +62,7 @@ FAST = (
     "election-not-tied-to-the-loop", "seat-kept-without-the-channel", "no-offset-read-as-zero",
     "followed-while-joining", "stream-goes-on-when-read-anew", "any-age-believed", "log-not-believed",
     "debts-left-for-the-tick", "any-bytes-are-a-mark", "lenient-once-started-over", "left-while-joining",
-    "heartbeat-not-awaited", "one-lane", "debts-left-while-one-joins",
+    "cold-start-of-its-own", "newer-format-ignored", "heartbeat-not-awaited", "one-lane", "debts-left-while-one-joins",
 )  # fmt: skip
 
 
@@ -118,8 +119,8 @@ def test_a_planted_bug_that_does_not_fit_the_code_any_more_is_no_catch(monkeypat
         patcher.bend(Lease, "tick", lambda _: lambda _lease, _more: None)
 
     monkeypatch.setitem(PLANTED, "misfit", Plant("misfit", ENGINE, "takes an argument that nobody gives", bend))
-    with pytest.raises(PlantMisfitError, match="tick"):
-        run(Case(ENGINE, 1, plant="misfit"))
+    with pytest.raises(PlantMisfitError, match="tick"), planted("misfit"):
+        pass
 
 
 def test_there_are_planted_bugs_enough() -> None:
@@ -141,10 +142,10 @@ def test_same_seed_same_trace_whatever_the_hash_seed(level: str) -> None:
 def test_a_failing_case_shrinks_to_one_that_fails_alike() -> None:
     seed = next(seed for seed in range(50) if run(Case(PROTOCOL, seed, plant="covers-ignored")).kind is not None)
     found = run(Case(PROTOCOL, seed, plant="covers-ignored"))
-    small = shrink(found, limit_s=8.0)
+    small = shrink(found, limit_s=math.inf, tries_max=120)
     assert small.kind == found.kind
     assert small.lines
-    assert small.case.skip  # how far it gets within the limit is the machine's affair
+    assert small.case.skip
     assert f"--seed {seed}" in small.case.command()
     assert run(small.case).digest == small.digest
 
