@@ -21,7 +21,7 @@ class Published:
     """Figures of a snapshot.
 
     Attributes:
-        digest: Of all accepted states, as the record format has it.
+        digest: Of all accepted states, as records.md section 8, has it.
         keys: With an accepted state. `bundles`: live ones. `namespaces`: Active ones.
         debts: Keys in debt.
     """

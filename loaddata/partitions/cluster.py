@@ -2,7 +2,7 @@
 
 Brokers, topics and partitions are numbers here (places in arrays); all loads are whole numbers, so that a move and its
 inverse leave every sum exactly as it was. What a broker carries is kept while moves are made, in `sums`, a row for each
-`Measure`. A follower takes a third of its leader's CPU, as the source document (section 2) has it; a follower's bytes in are
+`Measure`. A follower takes a third of its leader's CPU, as partitions-samples.md has it; a follower's bytes in are
 what its leader takes in, and what followers fetch leaves through the leader.
 """
 

@@ -1,4 +1,4 @@
-"""From what brokers tell of one minute to the load of each partition, by the formulas of the source document. Pure.
+"""From what brokers tell of one minute to the load of each partition, by the formulas of partitions-samples.md. Pure.
 
 Kafka tells log sizes by partition, traffic by topic and broker, and CPU by broker. The document (section 2):
 

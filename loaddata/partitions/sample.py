@@ -1,6 +1,6 @@
 """One measurement of one partition: the unit that sources make, that travels on the sample topic, and that is averaged.
 
-The fields are those of the source document (storage format): cluster, address, broker, topic, partition, bytes in, bytes
+The fields: cluster, address, broker, topic, partition, bytes in, bytes
 out, disk, CPU, time. Only leaders are sampled; what their followers carry is derived (`formulas`).
 """
 

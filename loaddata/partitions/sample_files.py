@@ -1,6 +1,6 @@
 """The source `file`: samples from JSON lines (as on the sample topic) or CSV, and a file of samples to be written.
 
-CSV has a header with the names of the fields of a sample, or those of the source document's storage format.
+CSV has a header with the names of the fields of a sample, or the short ones of `SHORT_NAMES`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loaddata.partitions.sources import PartitionSource, SourceError, SourceOpti
 NAME: Final = "file"
 SAMPLES_MAX: Final = 5_000_000
 """Of one file that is read at once; larger ones are divided."""
-_DOCUMENT: Final[Mapping[str, str]] = {
+SHORT_NAMES: Final[Mapping[str, str]] = {
     "cluster": "cluster",
     "ip": "host",
     "broker_id": "broker",
@@ -120,7 +120,7 @@ def _from_csv(file: TextIO, path: Path) -> Iterator[PartitionSample | Junk]:
 
 def _field(column: str) -> str:
     name = column.strip().strip("*").strip().lower().replace(" ", "_")
-    return _DOCUMENT.get(name, name)
+    return SHORT_NAMES.get(name, name)
 
 
 def _of_row(columns: list[str], row: list[str]) -> PartitionSample | Junk:

@@ -446,7 +446,7 @@ class StateChannel:
         return self._host.serves(bundle)
 
     def digest(self) -> tuple[str, dict[int, int]]:
-        """Digest of the accepted states (record format) and the offset applied, by partition, that it stands for.
+        """Digest of the accepted states (records.md) and the offset applied, by partition, that it stands for.
 
         Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
         """

@@ -1,4 +1,4 @@
-"""What an import has to bring about in an empty channel: the same rings and owners, at higher versions (protocol section 8).
+"""What an import has to bring about in an empty channel: the same rings and owners, at higher versions (protocol.md section 8).
 
 Pure: accepted states of a source in, plan out. The plan alone decides what is written, so its digest is the import's id:
 whoever comes to the same plan goes on with the same import.

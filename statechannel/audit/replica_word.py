@@ -1,4 +1,4 @@
-"""What a replica says of itself over HTTP, checked before anybody believes its form (design/audit.md). Pure."""
+"""What a replica says of itself over HTTP, checked before anybody believes its form (audit.md). Pure."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Aside:
-    """One lenient reading of a partition, cut where somebody vouches for it (protocol section 5, steps 1 to 3).
+    """One lenient reading of a partition, cut where somebody vouches for it (protocol.md section 5, steps 1 to 3).
 
     Everything through the offset N that is vouched for is taken leniently, the rest is judged strictly. N is known late, so the
     records above the highest N so far wait here; what is too old to be judged by any N that can still come is taken at once.

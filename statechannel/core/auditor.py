@@ -1,4 +1,4 @@
-"""Reads a finished log, or a prefix of it, the way a replica would, and counts what it finds (record format, audit).
+"""Reads a finished log, or a prefix of it, the way a replica would, and counts what it finds (audit.md).
 
 Pure: records in, answer out. The local engine and the Spark jobs call the same functions.
 """
@@ -55,7 +55,7 @@ def audit_join(
     oldest_kept_ms: int,
     observe: Observer | None = None,
 ) -> PartitionAudit:
-    """Read as a joining member would (protocol section 5); the records are gone through twice.
+    """Read as a joining member would (protocol.md section 5); the records are gone through twice.
 
     Args:
         oldest_kept_ms: See `join_facts`.
@@ -139,7 +139,7 @@ def _debts(partition: int, view: View) -> Iterator[tuple[int, bytes, dict[str, A
 
 
 def summary(found: Findings, *, digest: str, records: int, end_offsets: Mapping[int, int], read: str) -> dict[str, Any]:
-    """The audit's answer as the record format lists it."""
+    """The audit's answer as audit.md lists it."""
     verdicts = found.verdicts
     answer: dict[str, Any] = {
         "digest": digest,

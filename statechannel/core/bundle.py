@@ -1,7 +1,7 @@
 """Names and ring arithmetic: keys of the channel, hash ranges, and which bundle a topic falls into.
 
 Source: Pulsar's `NamespaceBundleFactory` and `NamespaceBundles` (boundaries, CRC-32 of the full topic name) and
-protocol section 2 (keys, partitions).
+protocol.md section 2 (keys, partitions).
 """
 
 from __future__ import annotations

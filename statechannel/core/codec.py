@@ -1,4 +1,4 @@
-"""Strict bytes of channel records: decode and encode (record format, "Kafka record").
+"""Strict bytes of channel records: decode and encode (records.md).
 
 What cannot be decoded is rejected the same way by everyone, so every rule here is part of the protocol. Unknown fields
 are kept and ignored, and so are known fields in records that do not have them.

@@ -1,4 +1,4 @@
-"""Cold start: no member is caught up anywhere, so the elected leader takes what it reads for the truth (protocol section 5)."""
+"""Cold start: no member is caught up, so the elected leader takes what it reads for the truth (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _VALUE, _FIRST_NAME, _NAME, _COLON, _AFTER, _FIRST_VALUE = range(6)
 
 
 class NotJsonError(ValueError):
-    """The text is not RFC 8259 JSON (or breaks the record format's stricter rules)."""
+    """The text is not RFC 8259 JSON (or breaks the stricter rules of records.md section 2)."""
 
 
 def top_level_format(value: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""The digest of accepted states: equal digests mean equal views (record format, "Digest")."""
+"""The digest of accepted states: equal digests mean equal views (records.md section 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeping the log clean: heartbeats, payment of debts, purge (protocol sections 3 and 5). Asserts need no fencing."""
+"""Keeping the log clean: heartbeats, payment of debts, purge (protocol.md sections 3 and 5). Asserts need no fencing."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class CallHook:
 
     Attributes:
         hook_id: 0 for notifications whose end nobody waits for.
-        generation: Fencing token of the bundle (protocol section 1).
+        generation: Fencing token of the bundle (protocol.md section 1).
         peer: Destination (on_release), owner (on_moved), else None.
     """
 

@@ -1,6 +1,6 @@
 """Formats of the channel's records: which a version reads, and which may be written while others run older versions.
 
-A record of a format that a reader does not know stops it (protocol section 3, R1). So a newer format is written only once
+A record of a format that a reader does not know stops it (protocol.md section 3). So a newer format is written only once
 every registered broker says that it reads it. Whoever registers later with an older version stops, and says so.
 """
 

@@ -1,4 +1,4 @@
-"""The lenient reader of a joining member, and the walk that turns what it holds into a view (protocol sections 4 and 5)."""
+"""The lenient reader of a joining member, and the walk that turns what it holds into a view (protocol.md sections 4 and 5)."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Joiner:
 
 
 def possible(record: Record, parts: KeyParts) -> bool:
-    """Whether anybody could accept the record on its face: its children cover its key (protocol section 4)."""
+    """Whether anybody could accept the record on its face: its children cover its key (protocol.md section 4)."""
     if record.children is None:
         return True
     if parts.is_namespace:

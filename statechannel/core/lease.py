@@ -1,4 +1,4 @@
-"""The lease option: an owner that cannot hear itself stops serving before anybody may take its place (protocol section 8).
+"""The lease option: an owner that cannot hear itself stops serving before anybody may take its place (protocol.md section 8).
 
 Only who is silent may be replaced. An owner whose lease has run out serves nothing, but its heartbeats may arrive all the
 same: it reads the registry no more, or cannot write to the channel. So it suspends them, and the others repair. It goes on

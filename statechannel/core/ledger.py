@@ -1,4 +1,4 @@
-"""Debts: which keys the cleaner may show wrongly until a clean record settles them (protocol section 3, R3)."""
+"""Debts: which keys the cleaner may show wrongly until a clean record settles them (protocol.md section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks of cold starts: which of a partition's `!cold-start` records count (protocol section 5)."""
+"""Marks of cold starts: which of a partition's `!cold-start` records count (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strict reader crosses a cold start: the asserts of the mark's writer are taken leniently (protocol section 5)."""
+"""A strict reader crosses a cold start: the asserts of the mark's writer are taken leniently (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records on their way: written, perhaps in the log, judged when read back (protocol section 7)."""
+"""Records on their way: written, perhaps in the log, judged when read back (protocol.md section 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record of the channel after decoding (record format, "Kafka record")."""
+"""A record of the channel after decoding (records.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair of orphans by the leader: bundles whose state names a broker that is no longer there (protocol sections 2 and 8).
+"""Repair of orphans by the leader: bundles whose state names a broker that is no longer there (protocol.md sections 2 and 8).
 
 Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one after the other, up to 180 s late).
 """

@@ -1,4 +1,4 @@
-"""One partition as a member reads it: joining, caught up, or stopped (protocol section 5)."""
+"""One partition as a member reads it: joining, caught up, or stopped (protocol.md section 5)."""
 
 from __future__ import annotations
 

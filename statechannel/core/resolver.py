@@ -1,8 +1,8 @@
 """The resolver: first valid wins. One record against one accepted state gives one verdict, and nothing else is looked at.
 
-Every reader of the log imports this; it changes nothing. The order of the checks is part of the protocol (record format,
-"Verdicts, in this order"). Upstream: `ServiceUnitStateDataConflictResolver.shouldKeepLeft`, whose gaps (a version gap
-waives all checks, a tombstone is always valid) are closed here.
+Every reader of the log imports this; it changes nothing. The order of the checks is part of the protocol (protocol.md section 3).
+Upstream: `ServiceUnitStateDataConflictResolver.shouldKeepLeft`, whose gaps (a version gap waives all checks, a tombstone is
+always valid) are closed here.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _FORCED_ROWS: dict[State, dict[State, _Row]] = {
 def children_fit(record: Record, lower: int = 0, upper: int = 0xFFFFFFFF, *, is_namespace: bool = False) -> bool:
     """Whether the children cover the range exactly once: one or more of a namespace, two or more of a bundle.
 
-    This is all that a joining reader judges of a record "on its face" (protocol section 4).
+    This is all that a joining reader judges of a record "on its face" (protocol.md section 4).
     """
     bounds = record.bounds()
     least = 2 if is_namespace else 3

@@ -1,4 +1,4 @@
-"""The leader's seat: when a sick process gives it up, and who acts where no leader is heard (protocol section 8).
+"""The leader's seat: when a sick process gives it up, and who acts where no leader is heard (protocol.md section 8).
 
 The seat is no fence: what an old leader writes loses by version and base. It decides who repairs and who answers, so a
 process that cannot do either must not keep it.

@@ -1,6 +1,6 @@
 """States and moves of the channel, as data.
 
-The table below is the protocol's section 2 and the record format's table of moves in one; the resolver interprets it, and
+The table below is the table of moves of protocol.md section 2; the resolver interprets it, and
 design/protocol.md is generated from it. Upstream: `ServiceUnitState.isValidTransition`, PIP-192 "Bundle State Lifecycles".
 """
 

@@ -1,4 +1,4 @@
-"""What has to be known of a whole partition before its namespaces can be judged apart (record format, audit; protocol section 5).
+"""What has to be known of a whole partition before its namespaces can be judged apart (records.md; protocol.md section 5).
 
 Everything else that a reader knows belongs to one namespace, so that the records of each can be read by another process:
 they need the facts gathered here, and nothing of one another.

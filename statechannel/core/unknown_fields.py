@@ -1,4 +1,4 @@
-"""Fields that this version does not know: kept, and handed on where a record is restated or answered (record format).
+"""Fields that this version does not know: kept, and handed on where a record is restated or answered (records.md).
 
 A later version may write more fields in format 1. What an older one writes in between must not lose them: an assert stands
 in the log for the record that it restates, and a reaction tells what became of the one that it answers.
@@ -36,7 +36,7 @@ KNOWN = frozenset(
         "written_at_ms",
     }
 )
-"""The fields of the record format, and `server`, which asserts of this version have."""
+"""The fields of records.md; also `server`, which asserts of this version have."""
 KEPT_MAX_BYTES = 1024
 """More than this of one record is not handed on: else a record near the limit of size could not be restated, and every key
 in memory could be made to weigh as much."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What every caught-up reader says of a record (record format, "Verdicts, in this order")."""
+    """What every caught-up reader says of a record (protocol.md section 3)."""
 
     CONTROL = "control"
     UNSUPPORTED_FORMAT = "unsupported-format"

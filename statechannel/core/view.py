@@ -1,4 +1,4 @@
-"""The fold of a caught-up reader: the accepted state of one partition, record by record (protocol sections 2 and 3).
+"""The fold of a caught-up reader: the accepted state of one partition, record by record (protocol.md sections 2 and 3).
 
 `View.read` costs O(log n) for every record but those that create or end a whole ring, whose cost is the size of that ring.
 """
@@ -238,7 +238,7 @@ class View:
             self.load[after] = self.load.get(after, 0) + 1
 
     def derive(self, parent: KeyState) -> None:
-        """Derive the children of an Active namespace or of a split (protocol section 2, "Ring")."""
+        """Derive the children of an Active namespace or of a split (protocol.md section 2)."""
         bounds = parent.bounds
         ring = parent.ring
         if bounds is None or ring is None:

@@ -141,7 +141,7 @@ class ClientTuning:
 
     Attributes:
         delivery_timeout_ms: After this long an append ends as unknown. Must be far below the
-            topic's compaction lag (protocol section 6).
+            topic's compaction lag (protocol.md section 6).
         request_timeout_ms: Time for one answer of a broker before the connection counts as dead.
         session_timeout_ms: The election's failure detection; a leader that is gone is replaced
             after this long.
@@ -225,7 +225,7 @@ class ClientSettings:
         return tuple(v for k, v in self.properties.items() if is_secret(k) and v)
 
     def producer_config(self) -> dict[str, Any]:
-        """Idempotent, acks=all, linger 0 (protocol section 6)."""
+        """Idempotent, acks=all, linger 0 (protocol.md section 6)."""
         return self._client(
             {
                 "acks": "all",

@@ -1,4 +1,4 @@
-"""What the settings of each topic must be, as data (protocol section 6)."""
+"""What the settings of each topic must be, as data (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _as_set(value: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class ChannelLags:
-    """The times of the channel topic; the defaults are those of protocol section 6.
+    """The times of the channel topic; the defaults are those of protocol.md section 6.
 
     Shorter ones are for tests that must see the cleaner at work.
     """
@@ -105,7 +105,7 @@ _DELETE = Requirement("cleanup.policy", Rule.EXACTLY, "delete")
 
 
 def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
-    """The compacted topic that the state machine lives on (protocol section 6)."""
+    """The compacted topic that the state machine lives on (protocol.md section 6)."""
     t = lags or ChannelLags()
     ratio = f"{t.min_cleanable_dirty_ratio:g}"
     return TopicPolicy(

@@ -48,7 +48,7 @@ class LogWriter:
 
     Every token that `append` took ends exactly once: as `Appended` with the offset in the log, or
     as `AppendFailed`. `never_written` is True only for records that the client refused before
-    queueing them. All else is unknown (protocol section 7), also what is purged from the
+    queueing them. All else is unknown (protocol.md section 7), also what is purged from the
     producer's queue: librdkafka puts records back there between two tries, so that one of them
     may be in the log already. So is a success that names no offset.
 

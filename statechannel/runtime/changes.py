@@ -38,7 +38,7 @@ class ChangesError(StateChannelError):
 
 
 class Derived(NamedTuple):
-    """A bundle that an accepted record brought into being (protocol section 2, "Ring")."""
+    """A bundle that an accepted record brought into being (protocol.md section 2)."""
 
     bundle: str
     state: State
@@ -238,7 +238,7 @@ def _after_join(
 def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int]:
     """Offsets at which a joining reader may begin to judge: vouched for, without gaps after them, and recent enough.
 
-    Records that are older than the lag may have hidden others, below the point, from the cleaner (record format, audit). Nor
+    Records that are older than the lag may have hidden others, below the point, from the cleaner (audit.md). Nor
     is one before the mark of a cold start: what was accepted there may not count any more.
     """
     floor, expected = 0, 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Answer(StrEnum):
-    """The three ends of a command (protocol section 7)."""
+    """The three ends of a command (protocol.md section 7)."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"

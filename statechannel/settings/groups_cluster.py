@@ -77,7 +77,7 @@ class KafkaSettings(Group):
 
 
 class ChannelSettings(Group):
-    """The channel and its topics (protocol section 6). Lags hold for topics that are created, and are verified at start."""
+    """The channel and its topics (protocol.md section 6). Lags hold for topics that are created, and are verified at start."""
 
     name: str = setting(
         "bundle-state",

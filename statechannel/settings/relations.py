@@ -53,7 +53,7 @@ RELATIONS: tuple[Relation, ...] = (
         "kafka.delivery_timeout_ms",
         "<= a tenth of",
         "channel.min_compaction_lag_ms",
-        "a record that is still on its way when the cleaner comes voids the lag (protocol section 6)",
+        "a record that is still on its way when the cleaner comes voids the lag (protocol.md section 6)",
         lambda s: s.kafka.delivery_timeout_ms * FAR_BELOW <= s.channel.min_compaction_lag_ms,
     ),
     Relation(
@@ -88,7 +88,7 @@ RELATIONS: tuple[Relation, ...] = (
         "channel.max_compaction_lag_ms",
         "<= half of",
         "channel.delete_retention_ms",
-        "replicas clean apart: when a null goes, each of them must have removed what it hid (protocol section 6)",
+        "replicas clean apart: when a null goes, each of them must have removed what it hid (protocol.md section 6)",
         lambda s: 2 * s.channel.max_compaction_lag_ms <= s.channel.delete_retention_ms,
     ),
     Relation(

@@ -1,4 +1,4 @@
-"""The invariants of protocol section 9, after every step of the engine level."""
+"""The invariants of protocol.md section 9, after every step of the engine level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the log may mislead a lenient reader that nobody vouches to: what a cold start may get wrong (protocol section 5)."""
+"""Where the log may mislead a lenient reader that nobody vouches to: what a cold start may get wrong (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a log vouches by itself, told by brute force from what the cleaner left of it (protocol section 5, step 2).
+"""Whether a log vouches by itself, told by brute force from what the cleaner left of it (protocol.md section 5, step 2).
 
 Written from the page alone, so that the readers of the core are measured by something else than themselves.
 """

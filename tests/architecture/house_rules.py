@@ -141,15 +141,35 @@ def _is_text(node: ast.AST) -> bool:
 
 # --- words --------------------------------------------------------------------------------------------------------------
 
-DANGLING = re.compile(
-    r"record[- ]format page|\brecord format\b|protocol,? section \d|source document|\bseed document", re.IGNORECASE
+OUTSIDE = re.compile(
+    r"record[- ]format page|\brecord format\b|\bprotocol,? section|(?:source|seed) document", re.IGNORECASE
 )
+"""Documents that are not in the repository."""
+PAGE = re.compile(r"(?<![\"'])\b([a-z][a-z-]*\.md)\b(?: sections? (\d+))?")
+ADDRESS = re.compile(r"https?://\S+")
+
+
+@cache
+def sections(page: str) -> frozenset[str] | None:
+    """Numbers of the sections of a page of `design/` (or of the root); None: there is no such page."""
+    files = [file for file in (ROOT / "design" / page, ROOT / page) if file.exists()]
+    if not files:
+        return None
+    return frozenset(re.findall(r"^## (\d+)\.", files[0].read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def dangling_references() -> Offenders:
-    """Mentions of documents that are not in the repository, by file."""
-    counts = ((name, len(DANGLING.findall(file.read_text(encoding="utf-8")))) for name, file in modules().items())
-    return {name: count for name, count in counts if count}
+    """Mentions of documents, pages and sections that are not in the repository, by file."""
+    counts = {name: dangling_in(file.read_text(encoding="utf-8")) for name, file in modules().items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def dangling_in(text: str) -> int:
+    """How many a text has."""
+    text = ADDRESS.sub("", text)
+    pages = ((sections(match[1]), match[2]) for match in PAGE.finditer(text))
+    missing = sum(known is None or (number is not None and number not in known) for known, number in pages)
+    return missing + len(OUTSIDE.findall(text))
 
 
 HOUSE_WORDS = re.compile(

@@ -62,3 +62,19 @@ def test_more_of_the_same_offends_and_less_of_it_shrinks():
     assert grown({"a": 2}, {"a": 3, "b": 1}) == {"a": 3, "b": 1}
     assert grown({"a": 2}, {"a": 2}) == {}
     assert shrunk({"a": 2, "b": 1, "c": 1}, {"a": 1, "c": 1}) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "dangling"),
+    [
+        ("see the record format", 1),
+        ("protocol section 5", 1),
+        ("the source document, section 2", 1),
+        ("protocol.md section 5", 0),
+        ("protocol.md section 99", 1),
+        ("nowhere.md", 1),
+        ("decision 1", 0),
+    ],
+)
+def test_a_page_or_section_that_is_not_there_is_seen(text, dangling):
+    assert house_rules.dangling_in(text) == dangling

@@ -1,4 +1,4 @@
-"""What a command that follows the channel makes of a cold start that another process marks (protocol section 5)."""
+"""What a command that follows the channel makes of a cold start that another process marks (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_explain_prints_the_formula_and_the_source() -> None:
     result = CliRunner().invoke(app, ["explain", "disk"])
     assert result.exit_code == 0
     assert "mean x (1 - range) <= bytes of its replicas <= mean x (1 + range)" in result.stdout
-    assert "Source: the source document" in result.stdout
+    assert "Source: Cruise Control's" in result.stdout
     told = json.loads(CliRunner().invoke(app, ["explain", "cpu-capacity", "--output", "json"]).stdout)
     assert (told["hard"], told["range_share"], told["needs"]) == (True, 0.7, ["CPU"])
 

@@ -8,7 +8,7 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 
@@ -20,7 +20,14 @@ from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.sim.planted import PLANTED
 from tests.bench import kept
-from tests.docs import bounds_table, metric_names_block, partition_blocks, scenario_blocks
+from tests.docs import (
+    bounds_table,
+    counterexamples,
+    metric_names_block,
+    partition_blocks,
+    record_blocks,
+    scenario_blocks,
+)
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
@@ -271,6 +278,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "moves": moves,
     "forced": forced,
     "verdicts": verdicts,
+    "record-fields": record_blocks.fields,
+    "record-examples": record_blocks.examples,
+    "record-limits": record_blocks.limits,
+    "counterexamples-states": partial(counterexamples.section, 2),
+    "counterexamples-debts": partial(counterexamples.section, 3),
+    "counterexamples-join": partial(counterexamples.section, 4),
     "reactions": reactions,
     "registry-record": registry_record,
     "layers": layers,

@@ -1,4 +1,4 @@
-"""Where a joining reader begins to judge: protocol section 5, steps 1 to 4, found anew from nothing after every record."""
+"""Where a joining reader begins to judge: protocol.md section 5, steps 1 to 4, found anew from nothing after every record."""
 
 from __future__ import annotations
 

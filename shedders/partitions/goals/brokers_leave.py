@@ -23,7 +23,7 @@ class BrokersLeave(Evacuation):
 
     Example: broker 4 is removed with 10 replicas: each is copied once, nothing else is.
 
-    Source: the source document, section 4 (brokers going offline); Cruise Control's remove_broker.
+    Source: Cruise Control's remove_broker.
     """
 
     name = "brokers-leave"

@@ -19,7 +19,7 @@ class BytesIn(RangeGoal):
 
     Example: 60 and 20 bytes/s on two brokers that both hold all replicas: partitions of 20 bytes/s switch.
 
-    Source: the source document, section 4, dimension 5; Cruise Control's LeaderBytesInDistributionGoal.
+    Source: Cruise Control's LeaderBytesInDistributionGoal.
     """
 
     name = "bytes-in"

@@ -18,7 +18,7 @@ class BytesOut(RangeGoal):
 
     Example: 60 and 20 bytes/s on two brokers that both hold all replicas: partitions of 20 bytes/s switch.
 
-    Source: the source document, section 4, dimension 6; Cruise Control's NetworkOutboundUsageDistributionGoal.
+    Source: Cruise Control's NetworkOutboundUsageDistributionGoal.
     """
 
     name = "bytes-out"

@@ -18,7 +18,7 @@ class Cpu(RangeGoal):
 
     Example: 900,000 for leading on one of two brokers: switching half of the leaderships brings 600,000 to each.
 
-    Source: the source document, section 2 (CPU); Cruise Control's CpuUsageDistributionGoal.
+    Source: Cruise Control's CpuUsageDistributionGoal.
     """
 
     name = "cpu"

@@ -24,7 +24,7 @@ class Disk(RangeGoal):
 
     Example: 100, 100 and 40 bytes with range 0.1 (72 to 88): 16 of each of the first two go to the third.
 
-    Source: the source document, section 4, dimension 4; Cruise Control's DiskUsageDistributionGoal.
+    Source: Cruise Control's DiskUsageDistributionGoal.
     """
 
     name = "disk"

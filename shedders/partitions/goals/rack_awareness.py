@@ -30,7 +30,7 @@ class RackAwareness(Goal):
 
     Example: replicas on brokers a1, a2 and b1 of racks a, b, c: the replica on a2 moves to rack c.
 
-    Source: the source document, section 4, dimension 1; Cruise Control's RackAwareGoal and RackAwareDistributionGoal.
+    Source: Cruise Control's RackAwareGoal and RackAwareDistributionGoal.
     """
 
     name = "rack-awareness"

@@ -19,7 +19,7 @@ class TopicLeaders(TopicGoal):
 
     Example: 4 partitions, all led by the first of two brokers that both hold replicas: 2 switches.
 
-    Source: the source document, section 4, dimension 2; Cruise Control's MinTopicLeadersPerBrokerGoal and
+    Source: Cruise Control's MinTopicLeadersPerBrokerGoal and
     LeaderReplicaDistributionGoal.
     """
 

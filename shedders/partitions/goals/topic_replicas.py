@@ -19,7 +19,7 @@ class TopicReplicas(TopicGoal):
 
     Example: 6 replicas as 4, 2, 0 on three brokers: two move from the first to the third.
 
-    Source: the source document, section 4, dimension 3; Cruise Control's TopicReplicaDistributionGoal.
+    Source: Cruise Control's TopicReplicaDistributionGoal.
     """
 
     name = "topic-replicas"

@@ -104,7 +104,7 @@ def bound_for(state: judge.State) -> str | None:
 
 
 def check_counters(view: View, accepted: dict[str, judge.State]) -> None:
-    """Hold the counts that a view keeps in place against counts made anew from `accepted` (protocol section 9)."""
+    """Hold the counts that a view keeps in place against counts made anew from `accepted` (protocol.md section 9)."""
     live = judge.live_bundles(accepted)
     load = Counter(broker for state in live.values() if (broker := bound_for(state)) is not None)
     assert view.load == load

@@ -1,4 +1,4 @@
-"""What a lenient reader keeps, takes and believes, at each of its bounds (protocol section 5, steps 1 to 3)."""
+"""What a lenient reader keeps, takes and believes, at each of its bounds (protocol.md section 5, steps 1 to 3)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may take what it reads for the truth, when that counts, and what others make of it (protocol section 5)."""
+"""Who may take what it reads for the truth, when that counts, and what others make of it (protocol.md section 5)."""
 
 import orjson
 import pytest

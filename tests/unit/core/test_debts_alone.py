@@ -1,4 +1,4 @@
-"""Payment of debts alone: which are paid when, at each bound of age, rank and number (protocol section 3)."""
+"""Payment of debts alone: which are paid when, at each bound of age, rank and number (protocol.md section 3)."""
 
 from __future__ import annotations
 

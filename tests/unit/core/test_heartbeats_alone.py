@@ -1,4 +1,4 @@
-"""Heartbeats alone: who writes which when, at each bound of time and rank (protocol section 5)."""
+"""Heartbeats alone: who writes which when, at each bound of time and rank (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debts at their bounds (protocol section 3, R3): what settles a key by one offset or one version, and what does not."""
+"""Debts at their bounds (protocol.md section 3): what settles a key by one offset or one version, and what does not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which marks of cold starts count: the same for a member, for the audit and for Spark (protocol section 5)."""
+"""Which marks of cold starts count: the same for a member, for the audit and for Spark (protocol.md section 5)."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What is a mark of a cold start, and which marks count, field by field and offset by offset (protocol section 5)."""
+"""What is a mark of a cold start, and which marks count, field by field and offset by offset (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view behind a cold start alone: what its asserts change, and all that they leave as it was (protocol section 5)."""
+"""The view behind a cold start alone: what its asserts change, and all that they leave as it was (protocol.md section 5)."""
 
 from __future__ import annotations
 

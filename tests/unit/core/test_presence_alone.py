@@ -36,7 +36,7 @@ def test_silence_counts_from_the_sending_of_what_is_read_back_and_not_from_its_r
 
 @pytest.mark.parametrize(("silent_s", "holds"), [(2.4, True), (2.5, True), (2.501, False)])
 def test_a_lease_counts_from_the_sending(silent_s, holds):
-    """Protocol section 8: a reader that lags must not believe that it was heard a moment ago."""
+    """protocol.md section 8: a reader that lags must not believe that it was heard a moment ago."""
     bench = PresenceBench(lease_s=2.5)
     bench.normal()
     lease = Lease(bench.engine)

@@ -1,4 +1,4 @@
-"""Ends of own records alone: what is known when, at each bound of offset, token, version and time (protocol section 7)."""
+"""Ends of own records alone: what is known when, at each bound of offset, token, version and time (protocol.md section 7)."""
 
 from __future__ import annotations
 

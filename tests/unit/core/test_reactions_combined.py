@@ -144,7 +144,7 @@ def a_key(state: State | None, from_: str | None, to: str | None, writer: tuple[
 
 
 def kept(key: Any, holding: Holding) -> str:
-    """What becomes of a holding: the sentences of `Reactions` and of protocol section 2, not its code."""
+    """What becomes of a holding: the sentences of `Reactions` and of protocol.md section 2, not its code."""
     served, prepared = holding.generation, holding.prepared
     mine_as_owner = key.state is State.ASSIGNED and key.to == ME
     mine_as_source = key.state in (State.RELEASING, State.SPLITTING) and key.from_ == ME

@@ -1,4 +1,4 @@
-"""The resolver's conditions one by one, with both sides of each bound (record format, "Verdicts, in this order")."""
+"""The resolver's conditions one by one, with both sides of each bound (protocol.md section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who was silent writes a heartbeat and reads it back before anything else (protocol section 5)."""
+"""Who was silent writes a heartbeat and reads it back before anything else (protocol.md section 5)."""
 
 import orjson
 
