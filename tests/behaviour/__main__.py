@@ -2,7 +2,7 @@
 
     python -m tests.behaviour                      # compare with figures.json: about five minutes on two cores
     python -m tests.behaviour --seeds 20000        # all the simulator's seeds that are recorded: hours
-    python -m tests.behaviour --record simulator   # take the present behaviour as the one to compare with
+    python -m tests.behaviour --record simulator   # record what has no digest yet; delete entries to record them again
 
 A digest covers what other processes and the log see: records, offsets, times, verdicts, moves, plans. It leaves out texts for
 people, so a better sentence changes no digest. It ends with 1 where a digest differs, and names the first seeds or files.
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of the simulator, at each level ({SEEDS})")
-    parser.add_argument("--record", action="store_true", help="write the digests instead of comparing them")
+    parser.add_argument("--record", action="store_true", help="take and write the digests that are missing")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(argv)
     if unknown := set(options.parts) - set(PARTS):
@@ -67,22 +67,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         for part in options.parts:
             before = recorded.setdefault(part, {})
             began_s = time.monotonic()
-            compared = new = 0
-            for name, digest in pool.map(digests.take, tasks(part, options.seeds)):
+            due = [task for task in tasks(part, options.seeds) if (task[0] in before) != options.record]
+            for name, digest in pool.map(digests.take, due):
                 if options.record:
                     before[name] = digest
                     FIGURES.write_text(json.dumps(recorded, indent=0, sort_keys=True) + "\n")
-                elif name not in before:
-                    new += 1
-                elif before[name] == digest:
-                    compared += 1
-                else:
+                elif before[name] != digest:
                     different += 1
                     if different <= SHOWN_MAX:
                         print(f"DIFFERENT {part}: {name}")
             took_s = time.monotonic() - began_s
-            print(f"{part}: {compared} as recorded, {new} not recorded, {took_s:.0f} s", flush=True)
-    print("recorded" if options.record else f"{different} different")
+            print(f"{part}: {len(due)} {'recorded' if options.record else 'compared'}, {took_s:.0f} s", flush=True)
+    if not options.record:
+        print(f"{different} different")
     return 1 if different else 0
 
 
