@@ -123,7 +123,8 @@ def show(
     if found is None:
         tell_junk(book)
         raise not_found(
-            f"there is no decision {decision}; `statechannel decisions --since 7d` lists those that are kept, a week by default"
+            f"there is no decision {decision}",
+            hint="`statechannel decisions --since 7d` lists those that are kept, a week by default.",
         )
     if output is Output.JSON:
         print_json(told(book, found))

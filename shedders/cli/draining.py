@@ -269,9 +269,8 @@ def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: T
         return Drained(wish, outcome.facts, told.broker, outcome.result)
     if not isinstance(outcome, Rejected | NotFound):
         raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
-    detail = outcome.detail if isinstance(outcome, Rejected) else outcome.why
-    reason = str(outcome.reason) if isinstance(outcome, Rejected) else "not-found"
-    said, hint = detail.partition("; ")[0], hint_for(outcome, operation=wish.drain)
+    reason = str(outcome.reason)
+    said, hint = outcome.message, hint_for(outcome, operation=wish.drain)
     if reason == NO_EXTENSION:
         said, hint = (
             f"the leader {told.broker} runs no balancing extension",

@@ -113,7 +113,7 @@ def _settle(trail: Trail, views: LogViews, name: str) -> None:
         key = views.locate(name)
     except NotInLogError as error:
         if name not in trail.names and not _was_there(trail, name):
-            raise not_found(str(error)) from error
+            raise not_found(str(error), hint=error.hint) from error
         return
     trail.settled(key.name, key.owner)
 

@@ -51,10 +51,10 @@ class Asks:
             case "fresh":
                 return await self._checks.fresh(ask)
         known = "split, decide, drain, may-take and fresh"
-        return Rejected("unknown-ask", f"the balancer cannot be asked for {ask.ask}; it knows {known}")
+        return Rejected("unknown-ask", f"the balancer cannot be asked for {ask.ask}", f"It knows {known}.")
 
     def _decide(self, ask: ExtensionAsk) -> Outcome:
         if not self._balancer.leading:
-            return Rejected("not-leader", "this broker does not lead; ask again")
+            return Rejected("not-leader", "this broker does not lead", "Ask again.")
         self._balancer.wake("request")
         return Done(ask.operation, "decision asked for")

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-SHED = "balancer, decision "
 """So begins the reason of each move on the channel."""
 
 LOOK_S = 0.2
@@ -298,7 +297,8 @@ class Balancer:
         for turn in in_turn(moves):
             operation = movers.begin(
                 turn.move,
-                why=f"{SHED}{occasion.id}: {turn.move.why}",
+                why=f"balancer, decision {occasion.id}: {turn.move.why}",
+                decision=occasion.id,
                 only_unload=only_unload,
                 still=lambda: self._leads(lead),
                 told=lambda ended: self._moved(lead, occasion.id, ended),

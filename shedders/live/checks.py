@@ -34,9 +34,9 @@ class Checks:
             return Rejected("bad-request", "`name` is a text, `destination` a text or left out")
         channel = self._ports.channel
         if channel.term < 0:
-            return Rejected("not-leader", "this broker does not lead any more; ask again")
+            return Rejected("not-leader", "this broker does not lead any more", "Ask again.")
         if self._ports.standing() is None:
-            return Rejected("policies-unread", "the leader has not read the policies yet; try again in a moment")
+            return Rejected("policies-unread", "the leader has not read the policies yet", "Try again in a moment.")
         found = channel.locate(name)
         if isinstance(found, NotFound):
             return found
@@ -49,8 +49,7 @@ class Checks:
         fault = self._fault(cluster, found, destination)
         if fault is not None:
             what = "may not be let go" if destination is None else f"may not go to {destination}"
-            why = fault.replace("; ", ", ")
-            return Rejected(FILTERED, f"{found} {what}: {why}; --force does it all the same")
+            return Rejected(FILTERED, f"{found} {what}: {fault}", "--force does it all the same.")
         return Done(ask.operation, "may-take", {"bundle": found, "destination": destination})
 
     def _fault(self, cluster: Cluster, name: str, destination: str | None) -> str | None:
@@ -69,7 +68,7 @@ class Checks:
         ends_s = clocks.mono_s() + ask.timeout_s
         while True:
             if self._ports.channel.term < 0:
-                return Rejected("not-leader", "this broker does not lead any more; ask again")
+                return Rejected("not-leader", "this broker does not lead any more", "Ask again.")
             late = self._late()
             if not late or clocks.mono_s() + LOOK_S >= ends_s:
                 facts = {"late": late[:LATE_TOLD_MAX], "late_count": len(late)}

@@ -22,6 +22,7 @@ from shedders.live.decision_record import (
     VALUE_MAX_BYTES,
     BudgetPart,
     DecisionRecord,
+    DrainPart,
     Inputs,
     LeftEntry,
     MoveEntry,
@@ -87,6 +88,7 @@ class Occasion:
         placement: Of a shedding decision: what chose destinations that were left open.
         settings: All settings that were used, of filters and budget, too; JSON-able.
         tell_settings: Write them down, not only their fingerprint: in a leader's first record, and when they change.
+        drain: Of a drain's decisions.
         contradictions: Policies that cannot be kept as they stand; told with what was left alone.
     """
 
@@ -104,6 +106,7 @@ class Occasion:
     manager: str = "extensible"
     trigger: str = "cycle"
     took_ms: float | None = None
+    drain: DrainPart | None = None
     contradictions: Sequence[Left] = ()
 
 
@@ -391,6 +394,7 @@ class _Draft:
             trigger=word(occasion.trigger),
             manager=word(occasion.manager),
             strategy=short.name(occasion.strategy),
+            drain=occasion.drain,
             placement=None if occasion.placement is None else short.name(occasion.placement),
             profile=short.name(occasion.profile),
             fingerprint=fingerprint(occasion.settings),

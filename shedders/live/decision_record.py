@@ -58,6 +58,13 @@ class BudgetPart(RecordPart):
     on_the_way: Count = Field(description="Moves that were on their way before this decision.")
 
 
+class DrainPart(RecordPart):
+    """The drain that a decision belongs to."""
+
+    id: str
+    broker: str = Field(description="The one that is emptied.")
+
+
 class Deed(RecordPart):
     """What was done about one bundle."""
 
@@ -121,6 +128,7 @@ class DecisionRecord(RecordPart):
     trigger: Word = Field(description="Why it was decided now: `cycle`, `new-leader`, `policy`, `children`, `request`.")
     manager: Word = Field(description="`extensible` or `modular`.")
     strategy: str
+    drain: DrainPart | None = Field(None, description="null: of no drain, or written before version 0.2.")
     placement: str | None = Field(None, description="Strategy that chose destinations that were left open.")
     profile: str
     fingerprint: str = Field(description="Of all settings; equal ones, equal settings.")

@@ -22,13 +22,13 @@ from shedders.dry_run import Checked, Decision
 from shedders.errors import StrategyFailedError
 from shedders.live.balancer import tell_end
 from shedders.live.decision_build import Executed, Occasion, RecordBounds, shed_record
-from shedders.live.decision_record import DRAIN
+from shedders.live.decision_record import DRAIN, DrainPart
 from shedders.live.drain_limits import Receivers, TokenBucket
-from shedders.live.drain_past import is_drain_id, said_of
+from shedders.live.drain_past import is_drain_id
 from shedders.live.drain_plan import TICK_S, DrainPlan, Step, holdings
 from shedders.live.movers import Ended, Movers
 from shedders.placing import Pipeline
-from shedders.plan import Label, Left, Plan, Reason
+from shedders.plan import Label, Plan, Reason
 from statechannel.core.commands import Done, Outcome, Rejected, Undetermined
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Drains:
                 try:
                     step = plan.step(cluster, holding, pipeline, now_s)
                 except StrategyFailedError as error:
-                    return Rejected("strategy-failed", f"{error}; choose another placement strategy")
+                    return Rejected("strategy-failed", str(error), "Choose another placement strategy.")
                 self._carry_out(running, step, picture, cluster, movers)
                 if step.ended:
                     return await self._answer(running, step, picture)
@@ -242,13 +242,14 @@ class Drains:
             operation = movers.begin(
                 move,
                 why=f"decision {occasion.id}: {move.why}",
+                decision=occasion.id,
                 only_unload=False,
                 still=lambda: self._ports.channel.term == running.term,
                 told=lambda ended: self._moved(running, occasion.id, ended),
             )
             executed[move.bundle] = Executed(operation)
         label = Label.SUCCESS if step.moves else Label.SKIP
-        why = f"{said_of(plan.operation, plan.broker)}{count(step.remaining, 'bundle')} {are(step.remaining)} left"
+        why = f"drain {plan.operation} of {plan.broker}: {count(step.remaining, 'bundle')} {are(step.remaining)} left"
         found = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [Checked(move, None) for move in step.moves]
         decision = Decision(cluster, (), found, checked, step.placed, {}, {})
@@ -277,8 +278,8 @@ class Drains:
             more = f" and {len(step.left) - 1} more" if len(step.left) > 1 else ""
             return Rejected(
                 "no-destination",
-                f"nobody may take {first.name}{more} of {plan.broker}: {_plain(first)}; "
-                "change the policies, start another broker, or say --force",
+                f"no broker may take {first.name}{more} of {plan.broker}: {first.why}",
+                "Change the policies, start another broker, or use --force.",
             )
         facts = {
             "broker": plan.broker,
@@ -329,6 +330,7 @@ class Drains:
             at_ms=ports.clocks.log_ms(),
             inputs=ports.inputs(picture),
             strategy=DRAIN,
+            drain=DrainPart(id=running.plan.operation, broker=running.plan.broker),
             placement=chosen.names["placement"],
             profile=chosen.profile,
             settings=settings,
@@ -353,25 +355,23 @@ def _is_rate(found: object) -> bool:
     )
 
 
-def _plain(left: Left) -> str:
-    return left.why.replace("; ", ", ")
-
-
 def _not_leader() -> Rejected:
-    return Rejected("not-leader", "this broker does not lead any more; ask again")
+    return Rejected("not-leader", "this broker does not lead any more", "Ask again.")
 
 
 def _not_cordoned(broker: str, *, was: bool) -> Rejected:
     if was:
         return Rejected(
-            "uncordoned", f"{broker} is cordoned no more, so its drain has ended; drain it again if that was a mistake"
+            "uncordoned",
+            f"{broker} is no longer cordoned, so its drain has ended",
+            "Drain it again if that was a mistake.",
         )
     return Rejected(
-        "not-cordoned", f"{broker} is not cordoned, so it would be given bundles again; use `statechannel drain`"
+        "not-cordoned", f"{broker} is not cordoned, so it would be given bundles again", "Use `statechannel drain`."
     )
 
 
 def _late(plan: DrainPlan, left: int) -> Undetermined:
     rest = "" if left < 0 else f", {left} {are(left)} left"
     moved = f"{count(plan.moved, 'bundle')} of {plan.broker} {were(plan.moved)} moved"
-    return Undetermined("timed-out", f"{moved}{rest}; ask again to go on")
+    return Undetermined("timed-out", f"{moved}{rest}", "Ask again to go on.")

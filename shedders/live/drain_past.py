@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ulid import ULID
 
-from shedders.live.decision_record import DRAIN, AnyRecord, DecisionRecord, Undecodable
+from shedders.live.decision_record import AnyRecord, DecisionRecord, DrainPart, Undecodable
 from shedders.live.decision_topic import DecisionReader
 
 if TYPE_CHECKING:
@@ -31,20 +31,13 @@ def is_drain_id(text: object) -> bool:
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
-def said_of(drain: str, broker: str) -> str:
-    """How the records of a drain begin."""
-    return f"drain {drain} of {broker}: "
-
-
 def moved_for(record: AnyRecord | Undecodable, drain: str, broker: str, own: Collection[str]) -> list[str]:
     """Bundles that a record has moved for a drain.
 
     Args:
         own: Ids of decisions that do not count.
     """
-    if not isinstance(record, DecisionRecord) or record.strategy != DRAIN or record.id in own:
-        return []
-    if not record.why.startswith(said_of(drain, broker)):
+    if not isinstance(record, DecisionRecord) or record.id in own or record.drain != DrainPart(id=drain, broker=broker):
         return []
     return [move.bundle for move in record.moves if move.refused is None]
 

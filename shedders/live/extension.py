@@ -22,7 +22,7 @@ from loaddata.service import LoadService
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
 from shedders.cluster import Cluster, Policies
 from shedders.live.asks import Asks
-from shedders.live.balancer import SHED, Balancer, Ports
+from shedders.live.balancer import Balancer, Ports
 from shedders.live.checks import Checks
 from shedders.live.chosen import MODULAR
 from shedders.live.clocks import LiveClocks, LogClock
@@ -390,7 +390,7 @@ class BalancerExtension:
         self._trail.changed(change, self._clocks.mono_s())
         if change.state in (State.ASSIGNING, State.ASSIGNED):
             self._placement.assigned(change.bundle, change.to if change.state is State.ASSIGNED else None)
-        if change.from_ is not None and change.state is State.RELEASING and (change.reason or "").startswith(SHED):
+        if change.from_ is not None and change.state is State.RELEASING and change.decision is not None:
             self._placement.shed(change.bundle, change.from_)
         if self._renewal is not None:
             self._renewal.changed(change)

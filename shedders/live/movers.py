@@ -105,6 +105,7 @@ class Movers:
         move: Move,
         *,
         why: str,
+        decision: str,
         only_unload: bool,
         still: Callable[[], bool],
         told: Callable[[Ended], None],
@@ -114,6 +115,7 @@ class Movers:
         """Make a move as soon as there is room; its operation id.
 
         Args:
+            decision: Id of the decision that wants it.
             only_unload: Let the bundle go without naming a destination; the next lookup places it.
             still: Asked when its turn comes: whether the move is still to be made.
             told: Called once with the end, later.
@@ -125,9 +127,9 @@ class Movers:
         reason = why[:REASON_MAX]
         command: Command
         if move.destination is None or only_unload:
-            command = commands.Unload(move.bundle, operation, self.timeout_s, reason)
+            command = commands.Unload(move.bundle, operation, self.timeout_s, reason, decision)
         else:
-            command = commands.Transfer(move.bundle, move.destination, operation, self.timeout_s, reason)
+            command = commands.Transfer(move.bundle, move.destination, operation, self.timeout_s, reason, decision)
         self._waiting.append(_Wanted(move, command, operation, still, told, why_not, after))
         self._ahead.add(operation)
         self._fill()
@@ -220,13 +222,13 @@ def word_of(outcome: Outcome) -> tuple[str, str]:
     match outcome:
         case commands.Done(result=result):
             return "done", result
-        case commands.Rejected(reason=reason, detail=detail):
-            return str(reason), detail
-        case commands.NotFound(why=why):
-            return "not-found", why
-        case commands.Undetermined(why=why, detail=detail):
-            return "timed-out", detail or why
-        case commands.Unknown(detail=detail):
-            return "unknown", detail
+        case commands.Rejected(reason=reason, message=message):
+            return str(reason), message
+        case commands.NotFound(message=message):
+            return "not-found", message
+        case commands.Undetermined(reason=reason, message=message):
+            return "timed-out", message or reason
+        case commands.Unknown(message=message):
+            return "unknown", message
         case _:
             return "unknown", f"answered with {outcomes.name_of(outcome)}"

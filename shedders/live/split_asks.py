@@ -85,9 +85,9 @@ class SplitAsks:
                 lower, upper = ends(Bundle(bundle))
                 return even_bounds(parts, lower, upper)[1:-1]
         except StateChannelError as error:
-            return Rejected("bad-split", str(error))
+            return Rejected("bad-split", str(error), error.hint, bundle=bundle)
         except ValueError as error:
-            return Rejected("bad-split", f"{bundle}: {error}")
+            return Rejected("bad-split", f"{bundle}: {error}", bundle=bundle)
         return Rejected("bad-request", "a text `algorithm`, a list of numbers `at`, or a number `parts` is needed")
 
     def _by_algorithm(self, bundle: str, word: str, values: Any) -> Sequence[int] | Rejected:
@@ -96,13 +96,13 @@ class SplitAsks:
         try:
             algorithm = registry.make("split", algorithm_name(word), values)
         except UnknownStrategyError as error:
-            return Rejected("unknown-algorithm", f"{error}; {error.hint}")
+            return Rejected("unknown-algorithm", str(error), error.hint)
         except StrategySettingsError as error:
-            return Rejected("bad-settings", f"{error}; {error.hint}")
+            return Rejected("bad-settings", str(error), error.hint)
         except StrategyFailedError as error:
-            return Rejected("strategy-failed", f"{error}; {error.hint}")
+            return Rejected("strategy-failed", str(error), error.hint)
         positions = list(algorithm.positions(self._bundle(bundle)))
-        return positions or Rejected("nothing-to-cut", f"{bundle}: {word} finds no place to cut")
+        return positions or Rejected("nothing-to-cut", f"{bundle}: {word} finds no place to cut", bundle=bundle)
 
     async def _done_before(self, ask: ExtensionAsk) -> Outcome | None:
         """The broker that had this request first may have split the bundle, and died before it said so."""

@@ -16,10 +16,13 @@ from statechannel.core.part import PartitionAudit
 from statechannel.core.states import State
 from statechannel.core.survey import has_gaps, join_facts, known_of, story_facts
 from statechannel.core.view import Judgement
+from statechannel.errors import StateChannelError
+
+NAMESPACES = "`statechannel namespace list` has them all."
 
 
-class NotInLogError(LookupError):
-    """What was looked for is not there; the message says what and what to do."""
+class NotInLogError(StateChannelError):
+    """The log has no such namespace, bundle or topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +68,24 @@ class LogViews:
         topic = split_typed_topic(name)
         if not bundle and topic is None:
             raise NotInLogError(
-                f"`{name}` names no topic or bundle: say tenant/namespace/topic or tenant/namespace/0x..._0x..."
+                f"`{name}` is not the name of a topic or bundle",
+                hint="Use tenant/namespace/topic or tenant/namespace/0x..._0x...",
             )
         owner = parts.namespace if bundle and parts is not None else topic[0] if topic is not None else ""
         namespace = self.key(owner)
         if namespace is None or namespace.ring is None:
-            raise NotInLogError(f"there is no namespace {owner}; `statechannel namespace list` has them all")
+            raise NotInLogError(f"there is no namespace {owner}", hint=NAMESPACES)
         if not bundle and topic is not None:
             return namespace.ring.at(topic_hash(topic[1]))
         found = self.key(name)
         if found is None:
             raise NotInLogError(
-                f"{name} is no bundle of {owner}; `statechannel bundles --namespace {owner}` lists them"
+                f"{name} is not a bundle of {owner}", hint=f"`statechannel bundles --namespace {owner}` lists them."
             )
         if found.state is State.DELETED:
-            raise NotInLogError(f"{name} was split; `statechannel bundles --namespace {owner}` lists what is there now")
+            raise NotInLogError(
+                f"{name} was split", hint=f"`statechannel bundles --namespace {owner}` lists its children."
+            )
         return found
 
 

@@ -140,21 +140,21 @@ def require_success(answer: Answer) -> None:
     """
     outcome = answer.outcome
     match outcome:
-        case Rejected(reason=reason, detail=detail):
-            raise _refused(answer, outcome, f"rejected ({reason})", detail, ExitCode.REJECTED)
-        case NotFound(why=why, stale_age_s=age_s):
-            raise _refused(answer, outcome, "", why, ExitCode.NOT_FOUND, _say_age(age_s))
+        case Rejected(reason=reason):
+            raise _refused(answer, outcome, f"rejected ({reason})", ExitCode.REJECTED)
+        case NotFound(stale_age_s=age_s):
+            raise _refused(answer, outcome, "", ExitCode.NOT_FOUND, _say_age(age_s))
         case Unowned(bundle=bundle, stale_age_s=age_s):
             raise CommandError(
                 f"nobody serves {bundle}{_say_age(age_s)}",
                 hint="A lookup without --read-only has it assigned.",
                 code=ExitCode.NOT_FOUND,
             )
-        case Undetermined(why=why, detail=detail):
-            raise _refused(answer, outcome, f"undetermined ({why})", detail, ExitCode.UNDETERMINED)
-        case Unknown(operation=operation, detail=detail):
+        case Undetermined(reason=reason):
+            raise _refused(answer, outcome, f"undetermined ({reason})", ExitCode.UNDETERMINED)
+        case Unknown(operation=operation, message=message):
             raise CommandError(
-                f"unknown: {detail}",
+                f"unknown: {message}",
                 hint=f"Ask later: `statechannel operation show {operation}`.",
                 code=ExitCode.UNKNOWN,
             )
@@ -167,10 +167,9 @@ def _say_age(age_s: float | None) -> str:
 
 
 def _refused(
-    answer: Answer, outcome: Rejected | NotFound | Undetermined, what: str, detail: str, code: ExitCode, age: str = ""
+    answer: Answer, outcome: Rejected | NotFound | Undetermined, what: str, code: ExitCode, age: str = ""
 ) -> CommandError:
-    said = detail.partition("; ")[0]
-    message = f"{what}: {said}" if what and said else what or said
+    message = ": ".join(filter(None, (what, outcome.message)))
     return CommandError(message + age, hint=hint_for(outcome, name=answer.name, operation=answer.operation), code=code)
 
 

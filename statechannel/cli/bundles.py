@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from statechannel.audit.views import NAMESPACES
 from statechannel.cli.channel_view import not_found, read_channel
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table
@@ -29,7 +30,7 @@ def bundles(
     if namespace is not None:
         key = views.key(namespace)
         if key is None or key.state is not State.ACTIVE:
-            raise not_found(f"there is no namespace {namespace}; `statechannel namespace list` has them all")
+            raise not_found(f"there is no namespace {namespace}", hint=NAMESPACES)
     found = [
         bundle_fields(key)
         for key in views.live()

@@ -43,10 +43,9 @@ def locate(views: LogViews, name: str) -> KeyState:
     try:
         return views.locate(name)
     except NotInLogError as error:
-        raise not_found(str(error)) from error
+        raise not_found(str(error), hint=error.hint) from error
 
 
-def not_found(message: str) -> CommandError:
-    """The error of commands that look for something; a message `what; what to do` is taken apart."""
-    what, _, hint = message.partition("; ")
-    return CommandError(what, hint=f"{hint[:1].upper()}{hint[1:]}." if hint else "", code=ExitCode.NOT_FOUND)
+def not_found(message: str, *, hint: str = "") -> CommandError:
+    """The error of commands that look for something."""
+    return CommandError(message, hint=hint, code=ExitCode.NOT_FOUND)

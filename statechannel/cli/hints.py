@@ -86,14 +86,12 @@ UNDETERMINED: dict[str, str] = {
     "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
 }
 NOT_FOUND: dict[str, str] = {
-    # By words of the sentence: what is not there has no stable word of its own.
-    "there is no namespace": "`statechannel namespace create {namespace}` makes it; `statechannel namespace list` has them all.",
-    "is no bundle of": "`statechannel bundles --namespace {namespace}` lists them.",
-    "was split": "`statechannel bundles --namespace {namespace}` lists what is there now.",
-    "is being deleted": "`statechannel operation list` shows the deletion.",
-    "names no topic or bundle": "Say tenant/namespace/topic or tenant/namespace/0x..._0x...",
-    "is not valid Unicode": "Give the name as UTF-8.",
-    "no record of operation": "`statechannel operation list` has the newest.",
+    "unknown-namespace": "`statechannel namespace create {namespace}` makes it; `statechannel namespace list` has them all.",
+    "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists them.",
+    "split-bundle": "`statechannel bundles --namespace {namespace}` lists its children.",
+    "being-deleted": "`statechannel operation list` shows the deletion.",
+    "bad-name": "Use tenant/namespace/topic or tenant/namespace/0x..._0x..., as UTF-8.",
+    "unknown-operation": "`statechannel operation list` has the newest.",
 }
 _OF_ALL_ELSE = "`statechannel operation show {operation}` tells more."
 
@@ -106,24 +104,17 @@ def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", ope
         name: Topic, bundle or namespace that was asked about.
         operation: Id of the request; empty where none was written.
     """
-    if isinstance(outcome, NotFound):
-        text = outcome.why
-        found = next((hint for words, hint in NOT_FOUND.items() if words in text), "")
-    elif isinstance(outcome, Rejected):
-        text, found = outcome.detail, REJECTED.get(outcome.reason, "")
-    else:
-        text, found = outcome.detail, UNDETERMINED.get(outcome.why, "")
-    if not found:  # a newer broker's word: its own advice, if it gave any
-        advice = text.partition("; ")[2]
-        found = f"{advice[:1].upper()}{advice[1:]}." if advice else _OF_ALL_ELSE if operation else ""
-        return found.replace("{operation}", operation)
-    return found.format(operation=operation, **_names(name, text))
+    hints = NOT_FOUND if isinstance(outcome, NotFound) else REJECTED if isinstance(outcome, Rejected) else UNDETERMINED
+    found = hints.get(outcome.reason, "")
+    if not found:  # a newer broker's reason: its own hint, if it has any
+        return outcome.hint or (_OF_ALL_ELSE if operation else "").replace("{operation}", operation)
+    bundle = outcome.bundle if isinstance(outcome, Rejected) else None
+    return found.format(operation=operation, **_names(name, bundle))
 
 
-def _names(name: str, text: str) -> dict[str, str]:
-    """What a hint may name, ready for a shell; a sentence about a bundle begins with it."""
-    first = text.partition(" ")[0].removesuffix(":")
-    bundle = first if is_bundle(first) else name if is_bundle(name) else ""
+def _names(name: str, bundle: str | None) -> dict[str, str]:
+    """What a hint may name, ready for a shell."""
+    bundle = bundle or (name if is_bundle(name) else "")
     topic = split_topic(name)
     namespace = name if is_namespace(name) else topic[0] if topic is not None else ""
     return {

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from statechannel.audit.views import NAMESPACES
 from statechannel.cli.channel_view import not_found, read_channel
 from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
@@ -72,7 +73,7 @@ def show(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
     key = views.key(name)
     if key is None or key.state is not State.ACTIVE:
         was = " (it was deleted)" if key is not None else ""
-        raise not_found(f"there is no namespace {name}{was}; `statechannel namespace list` has them all")
+        raise not_found(f"there is no namespace {name}{was}", hint=NAMESPACES)
     found = _fields(key) | _details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
         print_json(found)

@@ -73,7 +73,8 @@ def show(
     found = [one for one in _merged(seen, requests_seen(connection)) if one["operation"] == operation]
     if not found:
         raise not_found(
-            f"there is no operation {operation}; `statechannel operation list` has the newest, requests are kept a week"
+            f"there is no operation {operation}",
+            hint="`statechannel operation list` has the newest; requests are kept for a week.",
         )
     if output is Output.JSON:
         print_json(found[0] | {"records": [history_fields(line) for line in lines]})
@@ -118,7 +119,7 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "name": operation.name,
         "status": operation.status,
         "result": operation.result or None,
-        "detail": None if asked is None else asked["detail"],
+        "message": None if asked is None else asked["message"],
         "began_ms": times.began_ms if asked is None else asked["began_ms"],
         "changed_ms": times.changed_ms,
         "by": times.by if asked is None else asked["by"],

@@ -8,7 +8,7 @@ from typing import Any
 from statechannel.cli.connection import Connection
 from statechannel.cli.live_log import now_ms, open_tail
 from statechannel.core.inputs import Topic
-from statechannel.runtime import request_record
+from statechannel.runtime import outcomes, request_record
 from statechannel.runtime.request_record import Asked, Progress, Reply, Request
 
 
@@ -32,7 +32,7 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
         "name": request.name,
         "status": "asked" if request.deadline_ms >= now_ms() else "expired",
         "result": None,
-        "detail": request.problem or None,
+        "message": request.problem or None,
         "began_ms": at_ms,
         "changed_ms": at_ms,
         "by": request.by,
@@ -58,6 +58,12 @@ def _follow(found: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
     outcome: Mapping[str, Any] = item.outcome
     accepted = outcome.get("answer") == "accepted"
     found["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
-    kind = outcome.get("outcome")
-    found["result"] = outcome.get("result") or outcome.get("reason") or kind
-    found["detail"] = outcome.get("detail") or (outcome.get("why") if kind == "not-found" else None)
+    found["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
+    found["message"] = _message(outcome)
+
+
+def _message(outcome: Mapping[str, Any]) -> str | None:
+    try:
+        return getattr(outcomes.from_json(outcome), "message", None)
+    except ValueError:  # anybody may write a reply
+        return None

@@ -46,23 +46,29 @@ class DeleteNamespace:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand a bundle (or a topic's bundle) over to a named broker."""
+    """Hand a bundle (or a topic's bundle) over to a named broker.
+
+    Attributes:
+        decision: Id of the balancer's decision that wants it; None: a person, or another program.
+    """
 
     name: str
     destination: str
     operation: str
     timeout_s: float
     reason: str | None = None
+    decision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Let a bundle go without naming a destination."""
+    """Let a bundle go without naming a destination. `decision`: see `Transfer`."""
 
     name: str
     operation: str
     timeout_s: float
     reason: str | None = None
+    decision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +145,27 @@ class BoundTo:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """There is no such namespace, bundle or operation; `why` says which and what to do.
+    """There is no such namespace, bundle or operation.
 
     Attributes:
+        reason: A stable code: `unknown-namespace`, `unknown-bundle`, `split-bundle`, `being-deleted`, `bad-name`,
+            `unknown-operation`.
         stale_age_s: Of a lookup, see `Owned`: what a view does not know that is so old may be there by now.
     """
 
-    why: str
+    reason: str
+    message: str
+    hint: str = ""
     stale_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Undetermined:
-    """Not known within the time allowed; never a stale owner. `why` is a stable word, `detail` a sentence."""
+    """Not known within the time allowed; never a stale owner."""
 
-    why: str
-    detail: str = ""
+    reason: str
+    message: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +192,16 @@ class Rejected:
     """The command was refused before any record was written, or its record was rejected.
 
     Attributes:
-        reason: A verdict of the protocol, or a stable word of ours (`not-owned`, `unknown-destination`, ...).
+        reason: A verdict of the protocol, or another stable code (`not-assigned`, `unknown-destination`, ...).
         winner: Id of the accepted record that stood in the way, if one did.
+        bundle: The one that the command was about, where the name in the command was another.
     """
 
     reason: Verdict | str
-    detail: str
+    message: str
+    hint: str = ""
     winner: str | None = None
+    bundle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +209,8 @@ class Unknown:
     """The record may or may not be in the log: it was not read back in time. The operation id tells later."""
 
     operation: str
-    detail: str
+    message: str
+    hint: str = ""
 
 
 Outcome = Owned | Unowned | BoundTo | NotFound | Undetermined | Started | Done | Rejected | Unknown

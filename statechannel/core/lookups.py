@@ -69,7 +69,7 @@ class Lookups:
         """Answer now, or as soon as the channel says more."""
         engine = self._engine
         if len(self._by_token) >= engine.config.lookup_waiting_max:
-            engine.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max); try again"))
+            engine.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again."))
             return
         self._try(Waiter(token, command, engine.now.mono_s + command.timeout_s, "new"))
 
@@ -103,7 +103,7 @@ class Lookups:
         if isinstance(found, NotFound):
             return replace(found, stale_age_s=self._stale_age_s(found_place.namespace)), "", ""
         if engine.closing(found_place.namespace):
-            return NotFound(f"namespace {found_place.namespace} is being deleted"), "", ""
+            return NotFound("being-deleted", f"namespace {found_place.namespace} is being deleted"), "", ""
         if found.state is State.UNASSIGNED:
             return self._unassigned(found, command)
         if found.state in (State.ASSIGNING, State.RELEASING):
@@ -312,8 +312,8 @@ class Lookups:
             del waiters[token]
             if not waiters:
                 del self._waiting[waiter.bundle]
-            detail = f"{waiter.command.name}: {waiter.why}"
-            self._engine.complete(token, Undetermined(_word(waiter.why), detail))
+            message = f"{waiter.command.name}: {waiter.why}"
+            self._engine.complete(token, Undetermined(_word(waiter.why), message))
         if len(late) == TRIES_A_STEP:
             self._engine.wake_soon(self._more)
 

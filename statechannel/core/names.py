@@ -26,13 +26,15 @@ def place(name: str) -> Place | NotFound:
     try:
         parts = parse_key(name.encode())
     except UnicodeEncodeError:  # a lone surrogate, as some JSON parsers let them through
-        return NotFound(f"{name!a} is not valid Unicode text")
+        return NotFound("bad-name", f"{name!a} is not valid Unicode text", "Give the name as UTF-8.")
     if parts is not None and not parts.is_namespace:
         return Place(parts.namespace, parts.lower, name)
     topic = split_topic(name)
     if topic is None:
         return NotFound(
-            f"`{name}` names no topic or bundle: say tenant/namespace/topic or tenant/namespace/0x..._0x..."
+            "bad-name",
+            f"`{name}` is not the name of a topic or bundle",
+            "Use tenant/namespace/topic or tenant/namespace/0x..._0x...",
         )
     return Place(topic[0], topic_hash(topic[1]), None)
 
@@ -44,12 +46,12 @@ def locate(engine: Engine, name: str) -> KeyState | NotFound:
         return found
     namespace = engine.key(found.namespace)
     if namespace is None or namespace.ring is None:
-        return NotFound(f"there is no namespace {found.namespace}; create it first")
+        return NotFound("unknown-namespace", f"there is no namespace {found.namespace}", "Create it first.")
     if found.key is None:
         return namespace.ring.at(found.hash)
     bundle = engine.key(found.key)
     if bundle is None:
-        return NotFound(f"{found.key} is no bundle of {found.namespace}; `bundles` lists them")
+        return NotFound("unknown-bundle", f"{found.key} is not a bundle of {found.namespace}", "`bundles` lists them.")
     if bundle.state is State.DELETED:
-        return NotFound(f"{found.key} was split; `bundles` lists what is there now")
+        return NotFound("split-bundle", f"{found.key} was split", "`bundles` lists its children.")
     return bundle

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 RUNNING, ENDED, FAILED = "running", "ended", "failed"
 REASON_MAX = 1_000
 TIMED_OUT_A_STEP = 1_000
+LATER = "Ask for the operation again later."
 
 
 @dataclass(slots=True)
@@ -229,17 +230,17 @@ class Operations:
             # Another broker was asked for the same operation, and its record was first: it is begun all the same.
             return Started(known.id, known.name, known.partition, known.offset)
         if result.status is Status.REJECTED and result.verdict is not None:
-            detail = f"{name}: {MEANING[result.verdict]}; look at its history and try again"
-            return Rejected(result.verdict, detail, result.winner)
+            message = f"{name}: {MEANING[result.verdict]}"
+            return Rejected(result.verdict, message, "Look at its history and try again.", winner=result.winner)
         if result.status is Status.NOT_WRITTEN:
-            return Rejected("not-written", f"{name}: the record never reached the log; try again")
-        return Unknown(operation, f"{name}: the record was not read back; ask for the operation again later")
+            return Rejected("not-written", f"{name}: the record never reached the log", "Try again.")
+        return Unknown(operation, f"{name}: the record was not read back", LATER)
 
     def _propose(self, token: int, command_name: str, written: str | None) -> None:
         if written is None:
             self._starting.pop(token, None)
-            detail = f"{command_name}: too many records are on their way (pending_max); try again"
-            self._engine.complete(token, Rejected("busy", detail))
+            message = f"{command_name}: too many records are in flight (pending_max)"
+            self._engine.complete(token, Rejected("busy", message, "Try again."))
 
     def _move(self, token: int, command: Transfer | Unload | Split) -> None:
         engine = self._engine
@@ -264,14 +265,15 @@ class Operations:
                     else even_bounds(command.parts, found.lower, found.upper)
                 )
             except ValueError as error:
-                engine.complete(token, Rejected("bad-split", f"{found.name}: {error}"))
+                engine.complete(token, Rejected("bad-split", f"{found.name}: {error}", bundle=found.name))
                 return
             if len(bounds) - 1 > engine.config.split_parts_max:
-                detail = f"{found.name}: a split makes {engine.config.split_parts_max} parts at most (split_parts_max)"
-                engine.complete(token, Rejected("bad-split", f"{detail}; split the parts again"))
+                message = f"{found.name}: a split makes {engine.config.split_parts_max} parts at most (split_parts_max)"
+                engine.complete(token, Rejected("bad-split", message, "Split the parts again.", bundle=found.name))
                 return
             if len(bounds) < 3:  # noqa: PLR2004 - two children have three bounds
-                engine.complete(token, Rejected("bad-split", f"{found.name}: a split makes two parts or more"))
+                message = f"{found.name}: a split makes two parts or more"
+                engine.complete(token, Rejected("bad-split", message, bundle=found.name))
                 return
             children = children_of(bounds)
         written = engine.proposals.propose(
@@ -285,17 +287,20 @@ class Operations:
             to=to,
             children=children,
             reason=_sayable(command.reason),
+            decision=None if isinstance(command, Split) else command.decision,
         )
         self._propose(token, found.name, written)
 
     def _unfit(self, key: KeyState, command: Transfer | Unload | Split) -> Outcome | None:
         if key.state is not State.ASSIGNED:
             return Rejected(
-                "not-assigned", f"{key.name} is {key.state}; only an Assigned bundle can be moved", key.accepted_id
+                "not-assigned",
+                f"{key.name} is {key.state}, and only an Assigned bundle can be moved",
+                winner=key.accepted_id,
             )
         engine = self._engine
         if key.to == engine.identity.broker and not engine.reactions.serves(key):
-            return Rejected("not-serving-yet", f"{key.name} is being resumed by this broker; try again in a moment")
+            return Rejected("not-serving-yet", f"{key.name} is being resumed by this broker", "Try again in a moment.")
         if not isinstance(command, Transfer):
             return None
         destination = command.destination
@@ -304,8 +309,8 @@ class Operations:
         members = engine.presence.members
         if destination not in members.alive:
             if destination in members.lost:
-                return Rejected("destination-lost", f"broker {destination} is not heard any more; choose a living one")
-            return Rejected("unknown-destination", f"no broker {destination} is registered; `brokers` lists them")
+                return Rejected("destination-lost", f"broker {destination} is not heard any more", "Choose a live one.")
+            return Rejected("unknown-destination", f"no broker {destination} is registered", "`brokers` lists them.")
         if not engine.accepts(destination):
             return Rejected(
                 "destination-not-accepting",
@@ -324,7 +329,7 @@ class Operations:
             return
         key = engine.key(name)
         if key is not None and key.state is State.ACTIVE:
-            engine.complete(token, Rejected("namespace-exists", f"{name} exists already", key.accepted_id))
+            engine.complete(token, Rejected("namespace-exists", f"{name} exists already", winner=key.accepted_id))
             return
         written = engine.proposals.propose(
             key or KeyState(name, -1, -1),
@@ -343,7 +348,7 @@ class Operations:
         engine = self._engine
         key = engine.key(command.namespace)
         if key is None or key.state is not State.ACTIVE:
-            engine.complete(token, NotFound(f"there is no namespace {command.namespace}"))
+            engine.complete(token, NotFound("unknown-namespace", f"there is no namespace {command.namespace}"))
             return
         if command.namespace in self._deletions:
             engine.complete(token, Rejected("being-deleted", f"{command.namespace} is being deleted already"))
@@ -371,13 +376,11 @@ class Operations:
             return
         if engine.now.mono_s >= deletion.deadline_s:
             if deletion.writing or deletion.unsure:
-                detail = f"{deletion.namespace}: the record was not read back; ask for the operation again later"
-                self._end_deletion(deletion, Unknown(deletion.operation, detail))
+                message = f"{deletion.namespace}: the record was not read back"
+                self._end_deletion(deletion, Unknown(deletion.operation, message, LATER))
                 return
-            detail = (
-                f"{deletion.namespace}: {key.ring.owned} bundles were not unloaded in time; it opens again by itself"
-            )
-            self._end_deletion(deletion, Rejected("not-unloaded", detail))
+            message = f"{deletion.namespace}: {key.ring.owned} bundles were not unloaded in time, and it opens again"
+            self._end_deletion(deletion, Rejected("not-unloaded", message))
             return
         if engine.now.mono_s < deletion.retry_at_s or not engine.may_write:
             return
@@ -412,7 +415,9 @@ class Operations:
         if known is not None and known.result == "deleted":
             return Started(deletion.operation, deletion.namespace, known.partition, known.changed_offset)
         winner = key.accepted_id if key is not None else None
-        return Rejected("superseded", f"{deletion.namespace} was deleted or created anew by another operation", winner)
+        return Rejected(
+            "superseded", f"{deletion.namespace} was deleted or re-created by another operation", winner=winner
+        )
 
     def _end_deletion(self, deletion: _Deletion, outcome: Outcome) -> None:
         del self._deletions[deletion.namespace]
@@ -458,8 +463,7 @@ class Operations:
         for token, (operation, deadline_s) in list(self._starting.items()):
             if now_s >= deadline_s:
                 del self._starting[token]
-                detail = "its first record was not read back in time; ask for the operation again later"
-                self._engine.complete(token, Unknown(operation, detail))
+                self._engine.complete(token, Unknown(operation, "its first record was not read back in time", LATER))
         self._time_out()
         for deletion in list(self._deletions.values()):
             self._drive(deletion)
@@ -474,7 +478,7 @@ class Operations:
                 del self._waiters[operation_id]
             known = self.known.get(operation_id)
             if known is None:
-                outcome: Outcome = NotFound(f"no record of operation {operation_id} was read")
+                outcome: Outcome = NotFound("unknown-operation", f"no record of operation {operation_id} was read")
             else:
                 outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
             self._engine.complete(token, outcome)

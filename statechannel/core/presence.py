@@ -182,8 +182,7 @@ class Presence:
             if self._fresh_foreign.get(incarnation, 0) >= FRESH_TO_REFUSE and not engine.config.take_over:
                 engine.stop(
                     "id-in-use",
-                    f"broker id {engine.identity.broker} is in use by a live process (incarnation {incarnation}); "
-                    "stop that one first, choose another id, or start with take-over",
+                    f"broker id {engine.identity.broker} is in use by a live process (incarnation {incarnation})",
                 )
             return True
         if not self._own_first_read or before is not None:
@@ -219,7 +218,7 @@ class Presence:
                     engine.stop(
                         "id-in-use",
                         f"broker id {engine.identity.broker} was taken by another process at the same time "
-                        f"(incarnation {incarnation}); stop one of them, or choose another id",
+                        f"(incarnation {incarnation})",
                     )
                     return
         sent_at_s = self._read_back(info["seq"], record.timestamp_ms)

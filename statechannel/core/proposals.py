@@ -132,7 +132,7 @@ class Proposals:
             done: Called once with the end.
             version: Where it is not the accepted version plus one.
             carried: Fields that this version does not know, of the record that is answered.
-            more: Further fields (`children`, `forced`, `lost`, `reason`); those that are None are left out.
+            more: Further fields (`children`, `forced`, `lost`, `reason`, `decision`); those that are None are left out.
         """
         fields: dict[str, Any] = {
             "version": key.version + 1 if version is None else version,

@@ -20,10 +20,12 @@ def refusal_of(engine: Engine) -> Rejected | None:
     if stopped is not None:
         return Rejected(Verdict.UNSUPPORTED_FORMAT, stopped.why)
     if not engine.caught_up:
-        return Rejected("joining", "this broker has not caught up with the channel yet; try again or ask another")
+        return Rejected(
+            "joining", "this broker has not caught up with the channel yet", "Try again, or ask another broker."
+        )
     if engine.mode is not Mode.NORMAL:
-        return Rejected(f"{engine.mode}-mode", "the log is, or was a moment ago, out of reach; try again later")
-    return Rejected("draining", "this broker is shutting down; ask another one") if engine.draining else None
+        return Rejected(f"{engine.mode}-mode", "the log is, or was a moment ago, out of reach", "Try again later.")
+    return Rejected("draining", "this broker is shutting down", "Ask another one.") if engine.draining else None
 
 
 def status_of(engine: Engine) -> dict[str, Any]:

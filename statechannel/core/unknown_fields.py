@@ -20,6 +20,7 @@ KNOWN = frozenset(
         "children",
         "clean_to",
         "covers",
+        "decision",
         "flow",
         "forced",
         "format",

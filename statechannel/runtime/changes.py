@@ -73,6 +73,7 @@ class Change:
     operation: str | None = None
     flow: str | None = None
     reason: str | None = None
+    decision: str | None = None
     forced: bool = False
     lost: Mapping[str, Any] | None = None
     derived: Sequence[Derived] = ()
@@ -97,6 +98,7 @@ class Change:
             operation=record.text("operation"),
             flow=record.text("flow"),
             reason=record.text("reason"),
+            decision=record.text("decision"),
             forced=record.forced,
             lost=lost if isinstance(lost, dict) else None,
             derived=_derived(record, key),

@@ -71,17 +71,12 @@ class Stopped:
         return self.exit_code == ExitCode.DONE
 
 
-def _without_advice(stopped: Stopped) -> str:
-    """Of an id in use the detail says what to do as well, and so does the hint, which knows the command."""
-    return stopped.detail.partition("; ")[0] if stopped.reason == "id-in-use" else stopped.detail
-
-
 class ChannelStoppedError(StateChannelError):
     """This member of the channel has stopped, or stopped before it was ready."""
 
     def __init__(self, stopped: Stopped) -> None:
         super().__init__(
-            f"The channel stopped ({stopped.reason}): {_without_advice(stopped)}",
+            f"The channel stopped ({stopped.reason}): {stopped.detail}",
             hint=_HINTS.get(
                 stopped.reason, "Start a new process once the reason is gone; what it owned is repaired by the others."
             ),

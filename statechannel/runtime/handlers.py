@@ -83,7 +83,7 @@ class Handlers:
         if handler is None:
             tell(Rejected("no-extension", f"this broker runs no extension {ask.extension}"))
         elif len(self._running) >= self._running_max:
-            tell(Rejected("busy", f"{self._running_max} requests to extensions are being answered; try again later"))
+            tell(Rejected("busy", f"{self._running_max} requests to extensions are being answered", "Try again later."))
         else:
             task = asyncio.get_running_loop().create_task(
                 _answer(handler, ask, self._answer_max_s), name=f"ask-{ask.extension}"
@@ -99,7 +99,7 @@ class Handlers:
     def _answered(self, ask: ExtensionAsk) -> None:
         running = self._running.pop(ask.operation)
         if running.task.cancelled():
-            outcome: Outcome = Unknown(ask.operation, "the broker that executed it has stopped; ask again")
+            outcome: Outcome = Unknown(ask.operation, "the broker that executed it has stopped", "Ask again.")
         else:
             outcome = running.task.result()
         for tell in running.tell:

@@ -382,7 +382,7 @@ class Host:
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
             away = self.engine.presence.mode is Mode.SAFE  # not where a newer format made it stop
             if outcome.reason != "draining":
-                self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.detail)
+                self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
         tell(outcome)
 
     def _append_request(self, identifier: str, value: bytes) -> None:

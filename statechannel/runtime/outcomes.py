@@ -34,6 +34,13 @@ _TYPES: dict[str, type[Any]] = {
     "unknown": commands.Unknown,
 }
 _NAMES = {kind: name for name, kind in _TYPES.items()}
+_FORMER: dict[str, dict[str, str]] = {
+    "not-found": {"why": "message"},
+    "undetermined": {"why": "reason", "detail": "message"},
+    "rejected": {"detail": "message"},
+    "unknown": {"detail": "message"},
+}
+"""Names of fields in replies of versions before 0.2."""
 
 
 def answer_of(outcome: Outcome) -> Answer:
@@ -77,7 +84,7 @@ def plain(value: object) -> Any:
 
 
 def from_json(found: Mapping[str, Any]) -> Outcome:
-    """The outcome that `to_json` wrote; unknown fields are ignored.
+    """The outcome that `to_json` of this version, or an earlier one, wrote; unknown fields are ignored.
 
     Raises:
         ValueError: It is none.
@@ -86,8 +93,12 @@ def from_json(found: Mapping[str, Any]) -> Outcome:
     if kind is None:
         raise ValueError(f"no outcome is called {found.get('outcome')!r}")
     known = {field.name for field in fields(kind)}
+    former = _FORMER.get(str(found["outcome"]), {})
+    values = {former.get(name, name): value for name, value in found.items() if former.get(name, name) in known}
+    if kind is commands.NotFound:
+        values.setdefault("reason", "not-found")
     try:
-        made: Outcome = kind(**{name: value for name, value in found.items() if name in known})
+        made: Outcome = kind(**values)
     except TypeError as error:
         raise ValueError(f"an outcome without all its fields: {error}") from error
     return made

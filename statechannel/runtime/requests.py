@@ -213,8 +213,8 @@ class RequestDesk:
         """Some at a time: the producer's queue does not take ten thousand replies in one turn."""
         for identifier in list(islice(self._refusals, _WRITTEN_AT_ONCE)):
             if self._refusals.pop(identifier) >= self._log_ms:
-                detail = f"{len(self._open)} requests are open ({self._open_bytes} bytes); try again later"
-                self._write(identifier, self._encoded(identifier, Rejected("busy", detail)))
+                message = f"{len(self._open)} requests are open ({self._open_bytes} bytes)"
+                self._write(identifier, self._encoded(identifier, Rejected("busy", message, "Try again later.")))
 
     @property
     def _read_to_end(self) -> bool:

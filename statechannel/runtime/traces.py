@@ -145,11 +145,12 @@ class Traces:
         if operation is None:
             return
         ended_ns = time.time_ns()
-        bad = isinstance(outcome, commands.Rejected | commands.Unknown | commands.NotFound)
         facts = {"statechannel.answer": outcomes.name_of(outcome)}
         name = f"command {type(command).__name__}"
-        detail = getattr(outcome, "detail", "") if bad else ""
-        self._child(operation, name, ended_ns - int(took_s * _S), ended_ns, facts, detail, SpanKind.SERVER)
+        message = ""
+        if isinstance(outcome, commands.Rejected | commands.Unknown | commands.NotFound):
+            message = outcome.message
+        self._child(operation, name, ended_ns - int(took_s * _S), ended_ns, facts, message, SpanKind.SERVER)
 
     def hook(self, effect: CallHook, operation: str | None, took_s: float, error: str | None) -> None:
         """A hook that this member called has ended."""

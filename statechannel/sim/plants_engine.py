@@ -14,6 +14,7 @@ from statechannel.core.engine import Engine
 from statechannel.core.inputs import Appended
 from statechannel.core.keys import Writer
 from statechannel.core.lease import Lease
+from statechannel.core.lookups import Lookups
 from statechannel.core.marks import Marks
 from statechannel.core.membership import Membership
 from statechannel.core.presence import Mode, Presence
@@ -166,10 +167,19 @@ def _reaction_lost_at_the_switch(patcher: Patcher) -> None:
 
 @plant(ENGINE, "a time-out of a lookup is answered with the last owner known")
 def _stale_owner_on_time_out(patcher: Patcher) -> None:
+    asked: dict[int, str] = {}
+
+    def remember(look_up: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(lookups: Any, token: int, command: Any) -> None:
+            asked[token] = command.name
+            look_up(lookups, token, command)
+
+        return bent
+
     def make(complete: Callable[..., Any]) -> Callable[..., Any]:
         def bent(engine: Any, token: int, outcome: Any) -> None:
-            if isinstance(outcome, Undetermined) and outcome.why == "timed-out":
-                key = engine.locate(outcome.detail.split(": ")[0])
+            if isinstance(outcome, Undetermined) and outcome.reason == "timed-out":
+                key = engine.locate(asked.pop(token))
                 broker = getattr(key, "from_", None) or getattr(key, "to", None)
                 if broker is not None:
                     outcome = Owned(key.name, broker, key.version)
@@ -177,6 +187,7 @@ def _stale_owner_on_time_out(patcher: Patcher) -> None:
 
         return bent
 
+    patcher.bend(Lookups, "look_up", remember)
     patcher.bend(Engine, "complete", make)
 
 

@@ -231,11 +231,7 @@ async def _counted(asked: list[asyncio.Future[Any]]) -> dict[str, int]:
         except ChannelStoppedError as error:
             found[f"refused: {error.stopped.reason}"] += 1
             continue
-        reason = ""
-        if isinstance(outcome, Rejected):
-            reason = f" {outcome.reason}"
-        elif isinstance(outcome, Undetermined):
-            reason = f" {outcome.why}"
+        reason = f" {outcome.reason}" if isinstance(outcome, Rejected | Undetermined) else ""
         found[type(outcome).__name__ + reason] += 1
     return dict(found)
 

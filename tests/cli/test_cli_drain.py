@@ -142,7 +142,7 @@ def test_which_cordon_a_drain_has_written(why: str, drain: str | None) -> None:
         (Rejected("not-leader", ""), True),
         (Rejected("no-destination", ""), False),
         (Rejected("uncordoned", ""), False),
-        (NotFound(""), False),
+        (NotFound("unknown-bundle", ""), False),
         (Done("1", "drained"), False),
     ],
 )
@@ -238,7 +238,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
 ANSWERS: list[Outcome] = []
 PLACE = ["-b", "127.0.0.1:1"]
-REFUSED = Rejected("filtered", "t/n/x may not go to b2: cordon: it is cordoned; --force does it all the same")
+REFUSED = Rejected("filtered", "t/n/x may not go to b2: cordon: it is cordoned", "--force does it all the same.")
 
 
 def test_a_move_that_policies_allow_is_made(run: Callable[..., Result], asked: list[Any]) -> None:
@@ -282,7 +282,7 @@ def test_a_new_leader_is_asked_again_and_nobodys_answer_is_no_leave(
 ) -> None:
     ANSWERS[:] = [Rejected("not-leader", "ask again"), Done("1", "may-take")]
     assert run("unload", "t/n/x", *PLACE).exit_code == 0
-    ANSWERS[:] = [Rejected("not-leader", "this broker does not lead any more; ask again")] * 4
+    ANSWERS[:] = [Rejected("not-leader", "this broker does not lead any more", "Ask again.")] * 4
     result = run("unload", "t/n/x", *PLACE)
     assert result.exit_code == 3
     assert "not-leader" in result.stderr

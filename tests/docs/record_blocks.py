@@ -45,6 +45,7 @@ FIELDS = (
     Field("action", "any", READERS, "the word for the move (table of moves in [protocol.md](protocol.md))"),
     Field("flow", "any", READERS, "`assignment`, `transfer`, `unload`, `split`, `namespace` or `repair`"),
     Field("operation", "any", READERS, "id of the command that caused it; reactions and asserts copy it, and `flow`"),
+    Field("decision", "any", READERS, "id of the decision of the balancer that wants the move"),
     Field("reason", "any", READERS, "a sentence for people"),
     Field("written_at_ms", "any", READERS, "the writer's wall clock; the time of record is Kafka's"),
     Field("lost", "any", READERS, '`{"broker", "incarnation", "last_heard_ms"}` in a repair, for the audit'),

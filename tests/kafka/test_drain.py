@@ -69,7 +69,7 @@ def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster
 
     refused = cluster("transfer", bundles[0], "--dest", "b1", code=3)
     assert (refused["reason"], refused["answer"]) == ("filtered", "rejected")
-    assert "cordon: it is cordoned" in refused["detail"]
+    assert "cordon: it is cordoned" in refused["message"]
     forced = cluster("transfer", bundles[0], "--dest", "b1", "--force", "--reason", "I must")
     records = cluster("operation", "show", forced["operation"])["records"]
     assert records[0]["reason"] == "forced past the filters: I must"

@@ -120,7 +120,7 @@ async def test_bad_destinations_are_refused_with_a_reason(trio: Trio) -> None:
     for destination in (owner.broker, "nobody"):
         outcome = await (await trio.channels["b1"].transfer(TOPIC, destination)).outcome(WAIT_S)
         assert isinstance(outcome, Rejected), outcome
-        assert outcome.detail
+        assert outcome.message
 
 
 async def test_unload_and_split(trio: Trio) -> None:

@@ -72,7 +72,7 @@ async def test_every_command_through_the_topic(kafka: Kafka, topic_prefix: str) 
 
         outcome, _ = await asyncio.to_thread(ask, found, "dance")
         assert isinstance(outcome, Rejected)
-        assert "dance" in outcome.detail
+        assert "dance" in outcome.message
 
         outcome, _ = await asyncio.to_thread(ask, found, "shutdown", broker="b2", budget_s=10)
         assert isinstance(outcome, Done)

@@ -115,18 +115,18 @@ def answer(outcome: Outcome) -> str:
         case BoundTo():
             return f"bound to {outcome.broker} at {' '.join(outcome.urls.values())}"
         case NotFound():
-            return f"not found: {outcome.why}"
+            return f"not found: {outcome.message}"
         case Undetermined():
-            return f"undetermined ({outcome.why}): {outcome.detail}"
+            return f"undetermined ({outcome.reason}): {outcome.message}"
         case Started():
             return f"started {outcome.operation} on {outcome.bundle} at offset {outcome.offset}"
         case Done():
             facts = "".join(f" {name}={value}" for name, value in outcome.facts.items())
             return f"done: {outcome.result}{facts}"
         case Rejected():
-            return f"rejected ({outcome.reason}): {outcome.detail}"
+            return f"rejected ({outcome.reason}): {outcome.message}"
         case Unknown():
-            return f"unknown: {outcome.detail}"
+            return f"unknown: {outcome.message}"
 
 
 _TOLD = {

@@ -142,7 +142,7 @@ class Channel:
     def ticket(self, operation: str) -> Ticket:
         if operation not in self.ends:
             self.ends[operation] = asyncio.get_running_loop().create_future()
-            self.ends[operation].set_result(commands.NotFound("no such operation"))
+            self.ends[operation].set_result(commands.NotFound("unknown-operation", "no such operation"))
         return Ticket(self.ends[operation])
 
 

@@ -66,8 +66,8 @@ def test_what_is_left_at_the_deadline_is_counted_and_said(again: bool) -> None:
     (answer,) = told
     assert isinstance(answer, Rejected)
     assert answer.reason == "shutdown-late"
-    assert answer.detail.startswith("1 bundles, and what else")
-    assert "was being joined" in answer.detail
+    assert answer.message.startswith("1 bundles, and what else")
+    assert "was being joined" in answer.message
     assert engine.engine.stopped is not None
     assert engine.engine.stopped.reason == "shutdown-late"
 

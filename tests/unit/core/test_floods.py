@@ -135,7 +135,7 @@ def test_one_lookup_too_many_is_told_so() -> None:
     engine.hold = True
     for _ in range(101):
         engine.ask(Lookup(BUNDLE.decode(), 60.0), told.append)
-    assert told == [Undetermined("busy", "too many lookups wait (lookup_waiting_max); try again")]
+    assert told == [Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again.")]
     engine.let_through()
     engine.ask(Lookup(BUNDLE.decode(), 60.0), told.append)
     assert isinstance(told[-1], Owned)
@@ -149,8 +149,8 @@ def test_creations_beyond_the_bound_are_refused_and_waiters_find_their_end(steps
         engine.ask(command, begun.append)
         engine.ask(AwaitOperation(f"c{number}", 5.0), ended.append)
     refused = [one for one in begun if isinstance(one, Rejected)]
-    assert {(one.reason, one.detail.partition(": ")[2]) for one in refused} == {
-        ("busy", "too many records are on their way (pending_max); try again")
+    assert {(one.reason, one.message.partition(": ")[2]) for one in refused} == {
+        ("busy", "too many records are in flight (pending_max)")
     }
     engine.let_through()
     assert kinds(begun) == {"Started": 1_500 - len(refused), "Rejected": len(refused)}
@@ -180,7 +180,9 @@ def test_a_split_into_more_parts_than_a_step_may_make_is_refused(steps: Steps) -
     assert told == [
         Rejected(
             "bad-split",
-            f"{BUNDLE.decode()}: a split makes 4096 parts at most (split_parts_max); split the parts again",
+            f"{BUNDLE.decode()}: a split makes 4096 parts at most (split_parts_max)",
+            "Split the parts again.",
+            bundle=BUNDLE.decode(),
         )
     ]
     engine.ask(Split(BUNDLE.decode(), "s2", 60.0, parts=4_096), told.append)

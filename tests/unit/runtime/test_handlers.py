@@ -51,7 +51,7 @@ async def test_nobody_runs_that_extension() -> None:
     Handlers(2).give(ask(extension="other"), answers)
     found = await answers.one()
     assert isinstance(found, Rejected)
-    assert (found.reason, "other" in found.detail) == ("no-extension", True)
+    assert (found.reason, "other" in found.message) == ("no-extension", True)
 
 
 async def test_more_than_may_be_answered_are_refused_and_let_in_again_later() -> None:
@@ -151,7 +151,7 @@ async def test_a_handler_that_hangs_gives_its_place_back() -> None:
     handlers.give(ask("op1"), answers)
     late = await answers.one()
     assert isinstance(late, Undetermined)
-    assert late.why == "timed-out"
+    assert late.reason == "timed-out"
     handlers.give(ask("op2"), next_one)
     assert await next_one.one() == Done("op2", "ok")
 

@@ -11,11 +11,11 @@ CASES = [
     (commands.Owned("t/n/0x0_0x1", "b1", 4, {"pulsar": "x"}, 1.5), Answer.ACCEPTED),
     (commands.Unowned("b"), Answer.ACCEPTED),
     (commands.BoundTo("b1"), Answer.ACCEPTED),
-    (commands.NotFound("no"), Answer.REJECTED),
-    (commands.Undetermined("timed-out", "d"), Answer.UNKNOWN),
+    (commands.NotFound("unknown-namespace", "no"), Answer.REJECTED),
+    (commands.Undetermined("timed-out", "d", "Try again."), Answer.UNKNOWN),
     (commands.Started("op", "b", 0, 3), Answer.ACCEPTED),
     (commands.Done("op", "split", {"children": ("x", "y")}), Answer.ACCEPTED),
-    (commands.Rejected(Verdict.STALE_VERSION, "late", "id"), Answer.REJECTED),
+    (commands.Rejected(Verdict.STALE_VERSION, "late", "Look.", winner="id", bundle="b"), Answer.REJECTED),
     (commands.Unknown("op", "d"), Answer.UNKNOWN),
 ]
 
@@ -27,6 +27,22 @@ def test_round_trip(outcome: commands.Outcome, answer: Answer) -> None:
     back = from_json(orjson.loads(text))
     assert type(back) is type(outcome)
     assert to_json(back) == to_json(outcome)
+
+
+@pytest.mark.parametrize(
+    ("former", "outcome"),
+    [
+        ({"outcome": "not-found", "why": "no x; look"}, commands.NotFound("not-found", "no x; look")),
+        ({"outcome": "undetermined", "why": "busy", "detail": "d"}, commands.Undetermined("busy", "d")),
+        (
+            {"outcome": "rejected", "reason": "busy", "detail": "d", "winner": "w"},
+            commands.Rejected("busy", "d", winner="w"),
+        ),
+        ({"outcome": "unknown", "operation": "o", "detail": "d"}, commands.Unknown("o", "d")),
+    ],
+)
+def test_a_reply_of_an_earlier_version_is_read(former: dict, outcome: commands.Outcome) -> None:
+    assert from_json(former) == outcome
 
 
 @pytest.mark.parametrize("found", [{}, {"outcome": "maybe"}, {"outcome": "done"}])

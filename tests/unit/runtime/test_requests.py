@@ -256,8 +256,8 @@ def test_bad_requests_get_a_reason_junk_gets_nothing() -> None:
     world.turns()
     assert world.executions() == {}
     assert world.desks["b1"].undecodable == 3
-    assert "dance" in world.replies("op1")[0].outcome["detail"]
-    assert "destination" in world.replies("op2")[0].outcome["detail"]
+    assert "dance" in world.replies("op1")[0].outcome["message"]
+    assert "destination" in world.replies("op2")[0].outcome["message"]
     assert world.replies("op2")[0].outcome["answer"] == "rejected"
 
 

@@ -57,7 +57,7 @@ class FakeChannel:
         raise AssertionError(operation)
 
     def locate(self, name: str) -> str | NotFound:
-        return name if name in self.owners else NotFound(f"{name} is no bundle of t/n")
+        return name if name in self.owners else NotFound("unknown-bundle", f"{name} is not a bundle of t/n")
 
     def picture(self) -> Picture:
         brokers = [BrokerSeen(name, f"i-{name}", True, True, 0.0, {}) for name in self.alive]
@@ -114,7 +114,7 @@ def owned(count: int, broker: str = "b1") -> dict[str, str]:
 
 def rejected(outcome: Outcome) -> tuple[str, str]:
     assert isinstance(outcome, Rejected), outcome
-    return str(outcome.reason), outcome.detail
+    return str(outcome.reason), outcome.message
 
 
 async def test_everything_goes_and_every_move_is_written_down() -> None:
@@ -207,7 +207,7 @@ async def test_deleting_the_cordon_ends_it() -> None:
 
     channel.on_transfer = second
     reason, detail = rejected(await leader.ask(rate_per_s=4.0))
-    assert (reason, "cordoned no more" in detail) == ("uncordoned", True)
+    assert (reason, "no longer cordoned" in detail) == ("uncordoned", True)
     assert "b1" in channel.owners.values()
 
 
@@ -221,9 +221,9 @@ async def test_time_is_up() -> None:
     channel = FakeChannel(owned(20), ("b1", "b2"))
     outcome = await Leader(channel).ask(rate_per_s=2.0, timeout_s=1.2)
     assert isinstance(outcome, Undetermined)
-    assert outcome.why == "timed-out"
+    assert outcome.reason == "timed-out"
     left = sum(owner == "b1" for owner in channel.owners.values())
-    assert outcome.detail == f"{20 - left} bundles of b1 were moved, {left} are left; ask again to go on"
+    assert outcome.message == f"{20 - left} bundles of b1 were moved, {left} are left"
     assert 0 < left < 20
 
 
@@ -254,7 +254,7 @@ async def test_nobody_may_take_anything() -> None:
     leader = Leader(FakeChannel(owned(3), ("b1", "b2")), policies)
     reason, detail = rejected(await leader.ask())
     assert reason == "no-destination"
-    assert detail.startswith(f"nobody may take {NAMES[0]} and 2 more of b1: ")
+    assert detail.startswith(f"no broker may take {NAMES[0]} and 2 more of b1: ")
     assert "`pin` removed b2 (it is pinned to b1)" in detail
     record = leader.written[-1]
     assert [(one.name, one.reason) for one in record.left] == [(name, "pin") for name in NAMES[:3]]
@@ -346,9 +346,10 @@ async def test_the_leader_drains_itself() -> None:
 
 
 async def test_an_unknown_ask_lists_what_is_known() -> None:
-    reason, detail = rejected(await Leader(FakeChannel({}, ("b1",))).ask("dance"))
-    assert reason == "unknown-ask"
-    assert "drain, may-take and fresh" in detail
+    refused = await Leader(FakeChannel({}, ("b1",))).ask("dance")
+    assert isinstance(refused, Rejected)
+    assert refused.reason == "unknown-ask"
+    assert "drain, may-take and fresh" in refused.hint
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
             f"{NAMES[0]} may not be let go: no broker may take it: `accepting` ",
         ),
         (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
-        ("t/n/0xee_0xff", "b2", Policies(), "is no bundle of"),
+        ("t/n/0xee_0xff", "b2", Policies(), "unknown-bundle"),
     ],
 )
 async def test_may_take(name: str, destination: str | None, policies: Policies, answer: str) -> None:
@@ -383,13 +384,13 @@ async def test_may_take(name: str, destination: str | None, policies: Policies, 
     match found:
         case Done(result=result):
             assert result == answer
-        case Rejected(reason=reason, detail=detail):
+        case Rejected(reason=reason, message=message, hint=hint):
             assert reason == "filtered"
-            assert answer.partition("`")[0] in detail
-            assert detail.endswith("; --force does it all the same")
+            assert answer.partition("`")[0] in message
+            assert hint == "--force does it all the same."
         case _:
             assert isinstance(found, NotFound)
-            assert answer in found.why
+            assert answer == found.reason
 
 
 @pytest.mark.parametrize("owner", ["b1", "b9"])

@@ -10,9 +10,9 @@ from ulid import ULID
 from shedders.live import drain_past
 from shedders.live.decision_build import outcome_record, shed_record
 from shedders.live.decision_recall import DecisionRead, RecallBounds
-from shedders.live.decision_record import DRAIN, AnyRecord, Junk, Undecodable
+from shedders.live.decision_record import DRAIN, AnyRecord, DrainPart, Junk, Undecodable
 from shedders.live.decision_topic import DecisionTopics
-from shedders.live.drain_past import is_drain_id, moved_before, moved_for, said_of
+from shedders.live.drain_past import is_drain_id, moved_before, moved_for
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
@@ -22,8 +22,9 @@ ONE, OTHER = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 
 def drained(number: int, *bundles: str, drain: str = DRAIN_ID, broker: str = "b1") -> AnyRecord:
     moves = [move(one) for one in bundles]
-    said = decision(moves=moves, why=f"{said_of(drain, broker)}3 bundles are left")
-    return shed_record(occasion(number, strategy=DRAIN, trigger="request", settings={"drain": {}}), said)
+    said = decision(moves=moves, why="3 bundles are left")
+    belongs = DrainPart(id=drain, broker=broker)
+    return shed_record(occasion(number, strategy=DRAIN, trigger="request", settings={"drain": {}}, drain=belongs), said)
 
 
 def test_moves_of_the_same_drain_count() -> None:

@@ -170,6 +170,7 @@ class Moves:
         return self.movers.begin(
             move(key(number), "b1", destination),
             why="x" * 400,
+            decision="01D",
             only_unload=only_unload,
             still=lambda: self.leads,
             told=self.told.append,
@@ -260,8 +261,12 @@ async def test_whoever_cannot_be_told_or_asked_does_not_hold_up_the_next_move() 
     def broken(*_: object) -> bool:
         raise RuntimeError("no")
 
-    moves.movers.begin(move(key(0), "b1", "b2"), why="", only_unload=False, still=lambda: True, told=broken)  # type: ignore[arg-type]
-    moves.movers.begin(move(key(1), "b1", "b2"), why="", only_unload=False, still=broken, told=moves.told.append)
+    moves.movers.begin(
+        move(key(0), "b1", "b2"), why="", decision="01D", only_unload=False, still=lambda: True, told=broken
+    )  # type: ignore[arg-type]
+    moves.movers.begin(
+        move(key(1), "b1", "b2"), why="", decision="01D", only_unload=False, still=broken, told=moves.told.append
+    )
     moves.begin(2)
     await settle()
     assert moves.ends == [(key(1), "abandoned"), (key(2), "done")]
@@ -272,7 +277,7 @@ async def test_whoever_cannot_be_told_or_asked_does_not_hold_up_the_next_move() 
     [
         (commands.Done("o", "transferred"), "done"),
         (commands.Rejected("draining", "it leaves"), "draining"),
-        (commands.NotFound("no such bundle"), "not-found"),
+        (commands.NotFound("unknown-bundle", "no such bundle"), "not-found"),
         (commands.Undetermined("running"), "timed-out"),
         (commands.Unknown("o", "not read back"), "unknown"),
         (commands.Unowned("a"), "unknown"),

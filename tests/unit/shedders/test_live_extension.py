@@ -458,13 +458,19 @@ def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "chosen"), [("balancer, decision 01X: too much", "b2"), ("an operator", "b1"), (None, "b1")]
+    ("decision", "reason", "chosen"),
+    [("01X", None, "b2"), (None, "balancer, decision 01X: too much", "b1"), (None, None, "b1")],
+    ids=["balancer", "somebody's words", "nobody's"],
 )
-def test_what_the_balancer_lets_go_does_not_come_back(reason: str | None, chosen: str) -> None:
+def test_what_the_balancer_lets_go_does_not_come_back(decision: str | None, reason: str | None, chosen: str) -> None:
     found = made()
     brokers = {name: Broker(name) for name in ("b1", "b2")}
     found._placement.surroundings = lambda: Surroundings(Cluster(brokers, {}))
     found._changed(
-        Change(0, 1, 1, "t/n/0x00000000_0x10000000", State.RELEASING, 2, "b1", None, "b1", "i", reason=reason)
+        Change(
+            *(0, 1, 1, "t/n/0x00000000_0x10000000", State.RELEASING, 2, "b1", None, "b1", "i"),
+            reason=reason,
+            decision=decision,
+        )
     )
     assert found._placement.choose("t/n/0x00000000_0x10000000", ["b1", "b2"], {}) == chosen

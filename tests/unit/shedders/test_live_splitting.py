@@ -198,7 +198,7 @@ async def test_what_nobody_knows_is_refused_with_what_there_is() -> None:
     refused = await found.answer(ask("dance"))
     assert isinstance(refused, Rejected)
     assert refused.reason == "unknown-ask"
-    assert "decide" in refused.detail
+    assert "decide" in refused.hint
 
 
 # --- what is asked again ----------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ async def test_only_the_children_that_are_still_here_are_let_go_and_only_after_a
 
 
 async def test_a_second_broker_finds_that_the_first_has_done_it(channel: Channel) -> None:
-    channel.located = NotFound(f"{BUNDLE} was split; `statechannel bundles --namespace t/n` lists what is there now")
+    channel.located = NotFound("split-bundle", f"{BUNDLE} was split")
     assert await answer(channel, parts=2) == Done(OPERATION, "split")
     assert channel.asked == []
     channel.ended = Undetermined("running", "it may end well")
@@ -153,7 +153,9 @@ async def test_a_second_broker_finds_that_the_first_has_done_it(channel: Channel
 async def test_a_bundle_with_too_few_topics_is_not_cut_by_topics(channel: Channel) -> None:
     empty = SimpleNamespace(topics=lambda _: [])
     outcome = await answer(channel, empty, algorithm="topic_count_equally_divide")
-    assert outcome == Rejected("nothing-to-cut", f"{BUNDLE}: topic_count_equally_divide finds no place to cut")
+    assert outcome == Rejected(
+        "nothing-to-cut", f"{BUNDLE}: topic_count_equally_divide finds no place to cut", bundle=BUNDLE
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,5 +175,5 @@ async def test_what_is_absurdly_long_neither_holds_the_loop_nor_fills_the_answer
     outcome = await answer(channel, **args)
     took_s = time.thread_time() - begun_s
     assert isinstance(outcome, Rejected)
-    assert len(outcome.detail) < 6_000
+    assert len(outcome.message) < 6_000
     assert took_s < 0.1, "the loop is held as long"
