@@ -180,8 +180,8 @@ def translate_error(
             hint="Read the cluster again.",
         )
     if isinstance(telling, _AWAY):
-        return KafkaUnavailableError(
-            f"Kafka did not answer while {doing}: {words}",
+        return KafkaUnavailableError.silent(
+            f"while {doing}: {words}",
             hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
         )
     if isinstance(telling, kafka_python.KafkaConfigurationError):

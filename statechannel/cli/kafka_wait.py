@@ -16,7 +16,6 @@ TOLD_AFTER_S = 2.0
 BEAT_S = 0.5
 ANSWER_S = 1.5
 """Behind a fetch that waits for records (up to 0.5 s) the next question of the same client waits, too."""
-_WORDS = "Kafka did not answer"
 
 
 @contextmanager
@@ -43,16 +42,10 @@ def naming_address(connection: Connection) -> Iterator[None]:
     try:
         yield
     except KafkaUnavailableError as error:
-        message = str(error)
-        if message.startswith("Kafka at "):
+        if error.address:
             raise
-        told = (
-            f"Kafka at {address} did not answer{message.removeprefix(_WORDS)}"
-            if message.startswith(_WORDS)
-            else f"Kafka at {address}: {message}"
-        )
-        raise KafkaUnavailableError(
-            told,
+        raise error.at(
+            address,
             hint="Start one here with `statechannel kafka up`, or check the address: --bootstrap-servers, "
             "setting kafka.bootstrap_servers.",
         ) from error

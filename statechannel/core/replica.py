@@ -47,6 +47,7 @@ class Replica:
     Attributes:
         view: Accepted state; only to be believed while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
         why: A sentence on the last change of phase.
+        strict: Judged strictly from offset 0, as the log had no gap; to be read while `phase` is CAUGHT_UP.
         newer_format: The format that stopped the reader, at `stopped_at_s`.
         timestamp_ms: Log time of the newest record read.
         read_at_s: When a record of the partition came last, be it a heartbeat; or when it was opened.
@@ -72,6 +73,7 @@ class Replica:
         self._newest = newest_format
         self.view = View(partition, partitions, newest_format)
         self.why = ""
+        self.strict = False
         self.newer_format = 0
         self.stopped_at_s = 0.0
         self.timestamp_ms = 0
@@ -98,6 +100,11 @@ class Replica:
         return self.phase is Phase.CAUGHT_UP
 
     @property
+    def has_met_gap(self) -> bool:
+        """Whether the reader starts over because records were cleaned before it came to them."""
+        return self._has_gap
+
+    @property
     def applied(self) -> int:
         """Offset through which everything was taken in."""
         return self.position - 1
@@ -111,6 +118,7 @@ class Replica:
         self._restated = Restated()
         self._aside = None
         self.phase = Phase.READING
+        self.strict = False
         has_gap, self._has_gap = self._has_gap, False
         if has_gap or first_offset > 0:
             self._begin_lenient()
@@ -267,6 +275,7 @@ class Replica:
                 self._start_over("reading took longer than half of the compaction lag")
             return
         if self._aside is None:
+            self.strict = True
             self._catch_up("no gaps from offset 0: judged strictly from the start")
         elif now_s - self._opened_at_s > self._half_lag_s:
             self._start_over("reading took longer than half of the compaction lag")

@@ -41,9 +41,29 @@ class ClientSettingRefusedError(KafkaAdapterError):
 
 
 class KafkaUnavailableError(KafkaAdapterError):
-    """No broker answered in time."""
+    """No broker answered in time.
+
+    Attributes:
+        silence: For how long, and while doing what; empty where Kafka answered, and something else is missing.
+        address: Bootstrap servers; empty where the caller has to name them.
+    """
 
     code = KafkaExitCode.UNAVAILABLE
+
+    def __init__(self, message: str, *, hint: str = "", silence: str = "", address: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.silence = silence
+        self.address = address
+
+    @classmethod
+    def silent(cls, silence: str, *, hint: str) -> KafkaUnavailableError:
+        """Kafka did not answer, for so long or while doing this."""
+        return cls(f"Kafka did not answer {silence}", hint=hint, silence=silence)
+
+    def at(self, address: str, *, hint: str) -> KafkaUnavailableError:
+        """The same error, naming the address."""
+        message = f"Kafka at {address} did not answer {self.silence}" if self.silence else f"Kafka at {address}: {self}"
+        return KafkaUnavailableError(message, hint=hint, silence=self.silence, address=address)
 
 
 class KafkaAccessDeniedError(KafkaAdapterError):
@@ -203,8 +223,8 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
     error = kafka_error_of(problem)
     code = error.code() if error is not None else None
     if isinstance(problem, TimeoutError) or code in _AWAY:
-        return KafkaUnavailableError(
-            f"Kafka did not answer while {doing}: {describe(problem, secrets)}",
+        return KafkaUnavailableError.silent(
+            f"while {doing}: {describe(problem, secrets)}",
             hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
         )
     if code == KafkaError.SECURITY_DISABLED:

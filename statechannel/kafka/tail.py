@@ -237,8 +237,8 @@ class PartitionTail:
 
     def _away(self, doing: str) -> KafkaUnavailableError:
         cause = "" if self._error is None else f" ({self._error.str()})"
-        return KafkaUnavailableError(
-            f"Kafka did not answer for {self._timeout_s:g} s while {self._doing(doing)}{cause}.",
+        return KafkaUnavailableError.silent(
+            f"for {self._timeout_s:g} s while {self._doing(doing)}{cause}.",
             hint=_HINT,
         )
 

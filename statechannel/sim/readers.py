@@ -78,7 +78,7 @@ class Reader:
                 break
         if self.replica.phase is Phase.START_OVER:
             self._trace.add(f"{self.name} starts over: {self.replica.why}")
-            if "were cleaned" in self.replica.why:
+            if self.replica.has_met_gap:
                 self._trace.count("gaps met")
             self.open(now_ms)
         if self.replica.phase is Phase.BROKEN:
@@ -97,9 +97,7 @@ class Reader:
             self._waits = replica.phase is Phase.WAITING
             return
         if self._since_check < 0:
-            self._trace.count(
-                "strict from the start" if "strictly from the start" in replica.why else "joins completed"
-            )
+            self._trace.count("strict from the start" if replica.strict else "joins completed")
             self._trace.add(f"{self.name} caught up at {replica.view.applied}: {replica.why}")
             self._check()
         elif record is not None and judgement is not None:

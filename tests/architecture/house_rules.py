@@ -99,10 +99,11 @@ def small_files() -> Offenders:
 # --- text for people is write-only --------------------------------------------------------------------------------------
 
 TEXT_NAMES = {"why", "reason", "detail", "message", "hint", "text_for_people", "advice", "sentence"}
-READING_CALLS = {
-    "startswith", "endswith", "partition", "rpartition", "split", "rsplit", "splitlines", "find", "rfind", "index", "count",
-    "removeprefix", "removesuffix", "match", "search", "fullmatch", "findall", "finditer",
+READING_METHODS = {
+    "startswith", "endswith", "partition", "rpartition", "split", "rsplit", "find", "rfind", "index", "count",
+    "removeprefix", "removesuffix",
 }  # fmt: skip
+MATCHING_CALLS = {"match", "search", "fullmatch", "findall", "finditer"}
 
 
 def read_back_texts() -> Offenders:
@@ -112,8 +113,10 @@ def read_back_texts() -> Offenders:
 
 def reads_text(node: ast.AST) -> bool:
     """Whether an expression does so."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READING_CALLS:
-        return any(_is_text(part) for part in (node.func.value, *node.args))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+        if node.func.attr in READING_METHODS:
+            return _is_text(node.func.value)
+        return node.func.attr in MATCHING_CALLS and any(_is_text(part) for part in node.args)
     if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
         literal = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
         return literal and _is_text(node.comparators[-1])
