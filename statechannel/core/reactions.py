@@ -164,7 +164,7 @@ class Reactions:
             return
         engine = self._engine
         me = engine.identity.broker
-        if key is not None and key.state is not None:
+        if key is not None:
             if key.state is State.ASSIGNED and key.to == me:
                 if holding.prepared == key.version and engine.provenance.is_own(key):
                     holding.generation, holding.prepared = key.version, None
@@ -246,8 +246,7 @@ class Reactions:
             holding.prepared = key.version + 1
             self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
         elif due is Due.LET_GO and name in self.holdings:
-            generation = self.holdings[name].generation or key.version - 1
-            self._wait_for(name, task, Hook.ON_RELEASE, generation, peer=key.to)
+            self._wait_for(name, task, Hook.ON_RELEASE, key.version - 1, peer=key.to)
         elif due is Due.COMMIT_SPLIT:
             self._prepare_children(task, key)
         else:
@@ -377,7 +376,7 @@ class Reactions:
 
     def _advance(self, name: str, task: Task) -> None:
         """Write the record once everything it waits for is there."""
-        if task.hooks or task.sent or self._engine.now.mono_s < task.retry_at_s:
+        if task.hooks or self._engine.now.mono_s < task.retry_at_s:
             return
         key = self._engine.key(name)
         if key is None or self.tasks.get(name) is not task:
@@ -487,11 +486,9 @@ class Reactions:
             if task.hooks and engine.now.mono_s >= task.deadline_s:
                 engine.emit("hook.late", bundle=name, **self._about(name, task))
                 self._hooks_failed(name, task)
-            elif task.sent and engine.now.mono_s >= task.retry_at_s + engine.config.retry_interval_s:
-                # Its end is still open: writing the same wish once more cannot do harm, only one can be accepted.
+            else:
+                # If it was sent, its end is still open: writing it again does no harm, only one of the two can be accepted.
                 task.sent = False
-                self._advance(name, task)
-            elif not task.sent:
                 self._advance(name, task)
 
     def _is_due(self, task: Task) -> bool:

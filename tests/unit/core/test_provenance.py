@@ -41,10 +41,10 @@ def test_an_id_that_comes_next_is_not_made_yet() -> None:
 class Served:
     """Two brokers; one of them, `owner`, serves a bundle."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.world = World()
         for broker in ("a", "b"):
-            self.world.start(broker)
+            self.world.start(broker, **settings)
         self.world.run(8)
         self.world.ask("a", CreateNamespace("t/n", tuple(namespace_bounds(1)), "op1", 5.0), "create")
         self.world.run(1)
@@ -189,5 +189,13 @@ def test_a_registry_record_that_says_what_the_process_never_said_is_forged(
 def test_a_second_copy_of_an_own_heartbeat_is_no_forgery(served: Served) -> None:
     newest = next(entry for entry in reversed(served.entries(Topic.REGISTRY)) if entry.key == served.owner.encode())
     served.world.append(Topic.REGISTRY, 0, served.owner.encode(), newest.value)
+    served.world.run(0.5)
+    assert served.forged(served.owner) == 0
+
+
+def test_a_copy_of_an_own_heartbeat_whose_hash_is_no_longer_retained_is_no_forgery() -> None:
+    served = Served(remembered_max=4)
+    oldest = next(entry for entry in served.entries(Topic.REGISTRY) if entry.key == served.owner.encode())
+    served.world.append(Topic.REGISTRY, 0, served.owner.encode(), oldest.value)
     served.world.run(0.5)
     assert served.forged(served.owner) == 0
