@@ -1,4 +1,4 @@
-"""Draws the picture of the README's plan: `python -m tests.docs.partition_picture` (or `make docs`)."""
+"""Draws the picture of the plan in partitions.md: `python -m tests.docs.partition_picture` (or `make docs`)."""
 
 from __future__ import annotations
 

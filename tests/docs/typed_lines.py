@@ -1,9 +1,9 @@
-"""Lines of the README that somebody types: by the part that they stand in, and as words."""
+"""Lines of a page that a reader types: by the part that they stand in, and as words."""
 
 import re
 import subprocess
 
-PART = re.compile(r"^\*\*(.+?)\*\*(.*?)(?=^\*\*|^### |\Z)", re.DOTALL | re.MULTILINE)
+PART = re.compile(r"^\*\*(.+?)\*\*(.*?)(?=^\*\*|^##+ |\Z)", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 
 

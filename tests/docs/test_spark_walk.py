@@ -1,4 +1,4 @@
-"""The commands of the README's section on Spark jobs run as they stand there, one after the other, on a real channel."""
+"""The commands of the first walk through the Spark jobs run as they stand there, one after the other, on a real channel."""
 
 import os
 import re
@@ -17,12 +17,12 @@ from tests.spark.cluster_logs import write_log
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
-_SECTION = re.compile(r"^## Spark jobs\n(.*?)^## ", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"^## First walk\n(.*?)^## ", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 
 
 def _commands() -> list[str]:
-    found = _SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    found = _SECTION.search((ROOT / "design/spark.md").read_text(encoding="utf-8"))
     assert found is not None
     return [command for command in _COMMAND.findall(found.group(1)) if not command.startswith("make ")]
 

@@ -1,4 +1,4 @@
-"""The README's section about Kafka's own partitions runs as it stands there: on a layout file, and on three real brokers."""
+"""The first walk through Kafka's own partitions runs as it stands there: on a layout file, and on three real brokers."""
 
 import json
 import os
@@ -21,12 +21,12 @@ from tests.docs.typed_lines import parts_of, words_of
 from tests.support.three_nodes import three_nodes, until
 from tests.support.waits import WAIT_S
 
-_SECTION = re.compile(r"^## Kafka's own partitions: plan, read, apply, undo\n(.*?)^## ", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"^## First walk\n(.*?)^## ", re.DOTALL | re.MULTILINE)
 TOPICS = {"logs": 6, "orders": 6}
 
 
 def _parts() -> dict[str, list[str]]:
-    found = _SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    found = _SECTION.search((ROOT / "design/partitions.md").read_text(encoding="utf-8"))
     assert found is not None
     return parts_of(found.group(1))
 

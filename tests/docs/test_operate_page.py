@@ -1,7 +1,6 @@
-"""The operator's page of the README: its commands run as they stand there, one after the other, through five real incidents."""
+"""The operator's page: its commands run as they stand there, one after the other, through five real incidents."""
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -19,7 +18,6 @@ from tests.docs.typed_lines import PART, parts_of, words_of
 from tests.support.broker_cluster import COMMAND
 from tests.support.waits import WAIT_S
 
-_SECTION = re.compile(r"^## Operate\n(.*?)^## ", re.DOTALL | re.MULTILINE)
 _DOCTOR = {0, 30, 31, 32}
 _ELSEWHERE = "statechannel rolling-restart"
 """It needs machines to go to by ssh; cli/test_cli_drain.py and kafka/test_drain.py run it."""
@@ -27,9 +25,7 @@ _WAIT_S = 60.0
 
 
 def _page() -> str:
-    found = _SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert found is not None
-    return found.group(1)
+    return (ROOT / "design/operate.md").read_text(encoding="utf-8")
 
 
 def _parts() -> dict[str, list[str]]:
@@ -103,7 +99,7 @@ def operator(own_kafka: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_it_is_five_jobs_and_five_incidents():
-    jobs, incidents = _page().split("### Five incidents")
+    jobs, incidents = _page().split("## Five incidents")
     assert len(PART.findall(jobs)) == len(PART.findall(incidents)) == 5
     assert all(_parts().values()), "each has commands"
     assert len(_page().splitlines()) <= 130
