@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shedders.near import nearest, shown
-from statechannel.errors import StateChannelError
-
-BAD_SETTINGS = 8
-"""Exit code: the same as for other settings (`statechannel.cli.exit_codes`)."""
+from statechannel.errors import ExitCode, StateChannelError
 
 
 class UnknownStrategyError(StateChannelError):
@@ -21,7 +18,7 @@ class UnknownStrategyError(StateChannelError):
         super().__init__(
             f"there is no {word}{' ' if word else ''}strategy `{shown(name)}`",
             hint=f"{meant}There are: {', '.join(known) or 'none'}.",
-            exit_code=BAD_SETTINGS,
+            exit_code=ExitCode.BAD_SETTINGS,
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shedders.near import nearest, shown
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 Settings = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -41,7 +41,9 @@ class UnknownProfileError(StateChannelError):
         near = nearest(name, PROFILES)
         meant = f"did you mean {near[0]}? " if near else ""
         super().__init__(
-            f"there is no profile `{shown(name)}`", hint=f"{meant}There are: {', '.join(PROFILES)}.", exit_code=8
+            f"there is no profile `{shown(name)}`",
+            hint=f"{meant}There are: {', '.join(PROFILES)}.",
+            exit_code=ExitCode.BAD_SETTINGS,
         )
 
 

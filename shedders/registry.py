@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from shedders import strategy as ports
 from shedders.cluster import Bundle
-from shedders.errors import BAD_SETTINGS, StrategyFailedError
+from shedders.errors import StrategyFailedError
 from shedders.near import nearest, shown
 from shedders.strategy import Placing, Shedding, SplitAlgorithm, StrategySettings
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 Made = TypeVar("Made", bound=StrategySettings)
 
@@ -55,7 +55,7 @@ class StrategySettingsError(StateChannelError):
     def __init__(self, owner: str, problems: Sequence[str], known: Sequence[str]) -> None:
         text = problems[0] if len(problems) == 1 else "settings refused:\n  " + "\n  ".join(problems)
         hint = f"Settings of {owner}: {', '.join(known)}." if known else f"{owner} has no settings."
-        super().__init__(text, hint=hint[:1].upper() + hint[1:], exit_code=BAD_SETTINGS)
+        super().__init__(text, hint=hint[:1].upper() + hint[1:], exit_code=ExitCode.BAD_SETTINGS)
         self.problems = problems
 
 

@@ -15,10 +15,7 @@ from shedders.near import nearest
 from shedders.patterns import compiled
 from shedders.snapshot import BundlePart, IsolationPart, PoliciesPart, Snapshot
 from statechannel.core.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
-from statechannel.errors import StateChannelError
-
-BAD_FILE = 7
-"""Exit code: the same as for other malformed files (`statechannel.cli.exit_codes`)."""
+from statechannel.errors import ExitCode, StateChannelError
 
 SHOWN_MAX = 10
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
@@ -41,7 +38,7 @@ class FaultyFileError(StateChannelError):
         if len(problems) > SHOWN_MAX:
             shown.append(f"... and {len(problems) - SHOWN_MAX} more")
         text = f"{where}: {shown[0]}" if len(problems) == 1 else f"{where} has faults:\n  " + "\n  ".join(shown)
-        super().__init__(text, hint=hint or self.usual_hint, exit_code=BAD_FILE)
+        super().__init__(text, hint=hint or self.usual_hint, exit_code=ExitCode.BAD_EXPORT)
         self.problems = problems
 
 

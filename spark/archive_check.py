@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from spark.archive_offsets import BUCKET, Buckets, Counted, Cover, Wrong, doubled, missing, stretch_text
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +53,7 @@ def _error(what: str, how: str, number: int, wrong: Mapping[int, Wrong], hint: s
     return SparkJobError(
         f"{what} ({count} record{'s' if count > 1 else ''} of it {how}{also})",
         hint=hint,
-        exit_code=JobExitCode.TABLE_UNUSABLE,
+        exit_code=ExitCode.TABLE_UNUSABLE,
     )
 
 
@@ -87,7 +88,7 @@ def _first_missing(offsets: DataFrame, number: int, cover: Cover, wrong: Wrong) 
     first = cover.first_missing(wrong.bucket, {row["offset"] for row in inside})
     if first is None:
         raise SparkJobError(
-            "the archive was changed while it was read", hint="Ask again.", exit_code=JobExitCode.TABLE_UNUSABLE
+            "the archive was changed while it was read", hint="Ask again.", exit_code=ExitCode.TABLE_UNUSABLE
         )
     behind = mine.where(f"offset > {first}").agg(F.min("offset").alias("next")).collect()[0]["next"]
     return stretch_text(first, cover.last_missing(first, behind))

@@ -20,6 +20,7 @@ from statechannel.audit.engine import (
     not_in_full,
 )
 from statechannel.core.auditor import GapsError
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,12 +66,12 @@ def parted_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str
         raise SparkJobError(
             f"the audit engine spark has no option {unknown[0]!r}",
             hint=f"It knows {', '.join(_OPTIONS)}, and settings of Spark, which begin with `spark.`.",
-            exit_code=2,
+            exit_code=ExitCode.USAGE,
         )
     for name in ("tasks", "partitions"):
         if name in own and not (own[name].isascii() and own[name].isdigit() and int(own[name]) > 0):
             raise SparkJobError(
-                f"the option {name}={own[name]} is no number above 0", hint="Give a number.", exit_code=2
+                f"the option {name}={own[name]} is no number above 0", hint="Give a number.", exit_code=ExitCode.USAGE
             )
     return own, settings
 

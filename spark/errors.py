@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-from statechannel.errors import StateChannelError
-
-
-class JobExitCode(IntEnum):
-    """Exit codes of the jobs; numbers below 21 mean what they mean for every command (design/cli.md)."""
-
-    KAFKA_AWAY = 10
-    KAFKA_DENIED = 11
-    TOPIC_BROKEN = 17
-    NEWER_FORMAT = 18
-    JOB_IN_USE = 21  # another job works on this checkpoint or table
-    TABLE_UNUSABLE = 22
-    SPARK_FAILED = 23  # Spark ended the query; the message says why
-    SPARK_MISSING = 24  # pyspark, its jars or Java are not there
+from statechannel.errors import ExitCode, StateChannelError
 
 
 class SparkJobError(StateChannelError):
@@ -31,7 +16,7 @@ class TableFormatError(SparkJobError):
         super().__init__(
             f"{place} cannot be used: {why}",
             hint="Name another folder for the table, or bring back what was there.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
+            exit_code=ExitCode.TABLE_UNUSABLE,
         )
 
 
@@ -42,7 +27,7 @@ class TableChangedError(SparkJobError):
         super().__init__(
             f"{place} was changed by somebody else (its newest snapshot is {sequence}): nothing of this batch was published",
             hint="Only one job may write a table; end the other one, then start this one again.",
-            exit_code=JobExitCode.JOB_IN_USE,
+            exit_code=ExitCode.JOB_IN_USE,
         )
 
 
@@ -53,7 +38,7 @@ class NewerFormatError(SparkJobError):
         super().__init__(
             f"offset {offset} of {topic}-{partition} is written in format {newer}; all before it is judged and published",
             hint=f"Upgrade this package to a version that reads format {newer} and start the job again; it goes on there.",
-            exit_code=JobExitCode.NEWER_FORMAT,
+            exit_code=ExitCode.NEWER_FORMAT,
         )
 
 
@@ -61,4 +46,4 @@ class TopicBrokenError(SparkJobError):
     """The topic is not the one that was read, or lost what was not read yet."""
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint=hint, exit_code=JobExitCode.TOPIC_BROKEN)
+        super().__init__(message, hint=hint, exit_code=ExitCode.TOPIC_BROKEN)

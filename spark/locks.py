@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
+from statechannel.errors import ExitCode
 
 _SEEN_MAX = 200
 
@@ -28,7 +29,7 @@ class JobInUseError(SparkJobError):
         super().__init__(
             f"{place} is in use by {holder}",
             hint="Only one job may work on a checkpoint or a table: end the other one, or name another folder.",
-            exit_code=JobExitCode.JOB_IN_USE,
+            exit_code=ExitCode.JOB_IN_USE,
         )
 
 
@@ -73,7 +74,7 @@ def _open_lock(folder: Path) -> IO[str]:
         raise SparkJobError(
             f"{folder} cannot be used: {error.strerror} ({error.filename})",
             hint="Name a folder that can be made and written.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
+            exit_code=ExitCode.TABLE_UNUSABLE,
         ) from error
 
 
@@ -88,7 +89,7 @@ def apart(checkpoint: str, table: str) -> None:
         raise SparkJobError(
             f"the checkpoint {checkpoint} and the table {table} lie in one another",
             hint="Give the job two folders beside each other.",
-            exit_code=2,
+            exit_code=ExitCode.USAGE,
         )
 
 

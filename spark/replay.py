@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.replay_fold import (
     GAPS,
     HISTORY,
@@ -42,6 +42,7 @@ from statechannel.audit.observing import gap_order
 from statechannel.core.auditor import GapsError, completeness, reading_of, summary
 from statechannel.core.digest import digest_of
 from statechannel.core.survey import STRICT, Facts, Known, Stop, story_facts
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -133,7 +134,7 @@ class Replay:
                 raise SparkJobError(
                     f"{self._log.name} was another one at each of {self.passes} readings",
                     hint="It is cleaned while it is read, faster than it can be read: export it, or give Spark more cores.",
-                    exit_code=JobExitCode.SPARK_FAILED,
+                    exit_code=ExitCode.SPARK_FAILED,
                 )
         return self._result()
 
@@ -158,7 +159,7 @@ class Replay:
                 raise SparkJobError(
                     f"{self._log.name} holds an offset twice",
                     hint="Each record may be there once: name the right folder, or make the archive anew.",
-                    exit_code=JobExitCode.TABLE_UNUSABLE,
+                    exit_code=ExitCode.TABLE_UNUSABLE,
                 )
             self._presorted = False
             return False
@@ -168,7 +169,7 @@ class Replay:
                 raise SparkJobError(
                     f"{self._log.name} holds records of partition {partition}, but has {len(self._log.ends)} partitions",
                     hint="Say how many partitions the channel has.",
-                    exit_code=JobExitCode.TABLE_UNUSABLE,
+                    exit_code=ExitCode.TABLE_UNUSABLE,
                 )
             self._seen[partition].take(body)
             self.spent_s.update(body["spent_s"])

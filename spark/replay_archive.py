@@ -12,12 +12,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark.archive import Archive
 from spark.archive_check import check_complete
 from spark.archive_offsets import covers_of, why_gapped
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.replay_log import Log
 from spark.replay_logs import wall_ms
 from spark.schemas import ARCHIVE
 from spark.store import Folder, Pointer, SnapshotStore
 from spark.survey import below
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +55,7 @@ def archive_log(
         raise SparkJobError(
             f"{folder} does not say how many partitions the channel has: no view was published beside the archive",
             hint="Name the folder that the job table-view writes to, or give their number.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
+            exit_code=ExitCode.TABLE_UNUSABLE,
         )
     last = {
         row["partition"]: row["last"] for row in rows.groupBy("partition").agg(F.max("offset").alias("last")).collect()
@@ -93,7 +94,7 @@ def _contradicted(partitions: int, told: str) -> SparkJobError:
     return SparkJobError(
         f"the number of partitions was given as {partitions}, but {told}",
         hint="Leave it out, or correct it.",
-        exit_code=2,
+        exit_code=ExitCode.USAGE,
     )
 
 
@@ -110,6 +111,6 @@ def _stored_rows(session: SparkSession, folder: str) -> DataFrame:
         raise SparkJobError(
             f"{archive.root.uri} holds no archive",
             hint="Name the folder that the job table-view writes to.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
+            exit_code=ExitCode.TABLE_UNUSABLE,
         )
     return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)

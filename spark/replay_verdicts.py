@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.store import Folder
 from spark.survey import below
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +44,7 @@ def write_verdicts(verdicts: DataFrame, folder: str, records: int) -> None:
         raise SparkJobError(
             f"{target.uri} is there already",
             hint="Name another folder for the verdicts, or remove this one.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
+            exit_code=ExitCode.TABLE_UNUSABLE,
         )
     files = 1 + records // _OFFSETS_OF_A_FILE
     ordered = verdicts.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
@@ -53,7 +54,7 @@ def write_verdicts(verdicts: DataFrame, folder: str, records: int) -> None:
         raise SparkJobError(
             f"{target.uri} cannot be written: {error.getMessage()}",
             hint="Name another folder for the verdicts.",
-            exit_code=JobExitCode.TABLE_UNUSABLE,
+            exit_code=ExitCode.TABLE_UNUSABLE,
         ) from error
 
 

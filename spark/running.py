@@ -15,8 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from spark.causes import Cause, cause_of, gist
-from spark.errors import JobExitCode, SparkJobError
-from statechannel.errors import StateChannelError
+from spark.errors import SparkJobError
+from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +32,10 @@ Say = Callable[[str], None]
 BatchFunction = Callable[["DataFrame", int], None]
 
 _EXITS = {
-    Cause.KAFKA_AWAY: JobExitCode.KAFKA_AWAY,
-    Cause.KAFKA_DENIED: JobExitCode.KAFKA_DENIED,
-    Cause.TOPIC_BROKEN: JobExitCode.TOPIC_BROKEN,
-    Cause.WORKER_LACKS: JobExitCode.SPARK_MISSING,
+    Cause.KAFKA_AWAY: ExitCode.KAFKA_AWAY,
+    Cause.KAFKA_DENIED: ExitCode.KAFKA_DENIED,
+    Cause.TOPIC_BROKEN: ExitCode.TOPIC_BROKEN,
+    Cause.WORKER_LACKS: ExitCode.SPARK_MISSING,
 }
 _HINTS = {
     Cause.KAFKA_AWAY: "Start the job again when Kafka answers: it goes on where it was.",
@@ -224,7 +224,7 @@ def _raise_on_failure(query: StreamingQuery) -> None:
 def _raise(error: Exception, spark_says: str) -> None:
     """Say in our words what ended the query."""
     if isinstance(error, StateChannelError):
-        if error.exit_code == JobExitCode.KAFKA_AWAY:
+        if error.exit_code == ExitCode.KAFKA_AWAY:
             raise _KafkaAwayError(str(error)) from error
         raise error
     text = f"{type(error).__name__}: {error}\n{_java_trace(error)}\n{spark_says}"
@@ -235,7 +235,7 @@ def _raise(error: Exception, spark_says: str) -> None:
 
 
 def _failure(cause: Cause, why: str) -> SparkJobError:
-    code = _EXITS.get(cause, JobExitCode.SPARK_FAILED)
+    code = _EXITS.get(cause, ExitCode.SPARK_FAILED)
     return SparkJobError(f"{cause}: {why}", hint=_HINTS[cause], exit_code=code)
 
 

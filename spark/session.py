@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark import class_archive
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.jars import prepare_jars
 from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableError
 from statechannel.embedded.java import Java, find_java
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +112,7 @@ def check_installed() -> None:
         raise SparkJobError(
             f"the Spark jobs need {' and '.join(missing)}, not installed for {sys.executable}",
             hint=f"Install the extra: `{shlex.quote(sys.executable)} -m pip install 'statechannel[spark]'`.",
-            exit_code=JobExitCode.SPARK_MISSING,
+            exit_code=ExitCode.SPARK_MISSING,
         )
 
 
@@ -131,7 +132,7 @@ def _start(app: str, settings: Mapping[str, str], *, submitted: bool) -> SparkSe
         raise SparkJobError(
             f"Spark does not start: {_first_line(error)}",
             hint="What Spark wrote above says why; see the settings given with --conf, memory, and Java.",
-            exit_code=JobExitCode.SPARK_FAILED,
+            exit_code=ExitCode.SPARK_FAILED,
         ) from error
 
 
@@ -143,7 +144,7 @@ def _pinned() -> tuple[Path, ...]:
     try:
         return prepare_jars(say=lambda line: print(line, file=sys.stderr))
     except JarsUnavailableError as error:
-        raise SparkJobError(str(error), hint=error.hint, exit_code=JobExitCode.SPARK_MISSING) from error
+        raise SparkJobError(str(error), hint=error.hint, exit_code=ExitCode.SPARK_MISSING) from error
 
 
 def _choose_worker_python(conf: Mapping[str, str]) -> None:
@@ -163,7 +164,7 @@ def _find_java() -> Java:
         java = find_java()
     except JavaUnavailableError as error:
         message = str(error).replace("Kafka needs", "Spark needs")
-        raise SparkJobError(message, hint=error.hint, exit_code=JobExitCode.SPARK_MISSING) from error
+        raise SparkJobError(message, hint=error.hint, exit_code=ExitCode.SPARK_MISSING) from error
     if shutil.which("java") != str(java.executable):
         os.environ["JAVA_HOME"] = str(java.executable.parent.parent)
     return java
@@ -179,5 +180,5 @@ def _check_connector(session: SparkSession) -> None:
             "this Spark has no Kafka connector",
             hint="Give spark-submit the connector of its own version, for example "
             f"`--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{session.version}`.",
-            exit_code=JobExitCode.SPARK_MISSING,
+            exit_code=ExitCode.SPARK_MISSING,
         ) from error

@@ -1,6 +1,44 @@
-"""The root of every error that this package raises on purpose."""
+"""The root of every error that this package raises on purpose, and the exit codes of its commands."""
 
 from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How a command, a broker or a job ended. Stable: scripts rely on the numbers (cli.md)."""
+
+    OK = 0
+    FAILED = 1  # anything that has no number of its own
+    USAGE = 2  # wrong arguments; nothing was done
+    REJECTED = 3  # the cluster refused it, with a reason
+    UNDETERMINED = 4  # not known within the time allowed
+    NOT_FOUND = 5  # no such namespace, bundle, broker or operation; or nobody serves it
+    NO_BROKER = 6  # no broker is alive, or none took up the request in time
+    BAD_EXPORT = 7  # a malformed export file or snapshot, or one that cannot be read or written
+    BAD_SETTINGS = 8
+    LOCAL_KAFKA = 9  # the embedded broker: no Java, no jars, port in use, disk full
+    KAFKA_AWAY = 10
+    KAFKA_DENIED = 11  # authentication or ACLs
+    TOPIC_REFUSED = 12  # missing, or of the wrong policy
+    UNKNOWN = 13  # the record may be in the log or not; or the operation goes on
+    KAFKA_FAILED = 14
+    ID_IN_USE = 15  # another live process has this broker id
+    REPLACED = 16  # another process has taken this broker id over
+    TOPIC_BROKEN = 17  # re-created, or cut short
+    NEWER_FORMAT = 18  # the log holds records of a newer format
+    SHUTDOWN_LATE = 19  # the budget ran out; the leader repairs what is left
+    BROKER_STOPPED = 20  # a broker ended for another reason, which it names
+    JOB_IN_USE = 21  # another Spark job works on this checkpoint or table
+    TABLE_UNUSABLE = 22  # a folder does not hold what this version of the jobs writes
+    SPARK_FAILED = 23  # Spark did not start, or ended the query; the message says why
+    SPARK_MISSING = 24  # the extra `spark`, Java or the connector's jars are not there
+    EXTRA_MISSING = 25  # the command needs libraries of an extra that is not installed
+    DOCTOR_WARNING = 30  # what `doctor` has found, at worst
+    DOCTOR_ERROR = 31
+    DOCTOR_CRITICAL = 32
+    BUG = 70
+    INTERRUPTED = 130
 
 
 class StateChannelError(Exception):
@@ -11,7 +49,7 @@ class StateChannelError(Exception):
         exit_code: The exit code of a command that ends with this error.
     """
 
-    def __init__(self, message: str, *, hint: str = "", exit_code: int = 1) -> None:
+    def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
         self.hint = hint
         self.exit_code = exit_code

@@ -25,9 +25,8 @@ from pydantic import BaseModel, ValidationError
 
 from loaddata.partitions.capacity import Capacities, Capacity
 from loaddata.partitions.strict_json import NUMBER_MAX, STRICT, cut, read_raw, sentence, told
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
-_BAD_FILE: Final = 7
 _SIZE_MAX_BYTES: Final = 16 << 20
 _NAMES: Final = tuple(one.name for one in fields(Capacity))
 
@@ -37,7 +36,7 @@ class CapacityUnusableError(StateChannelError):
 
     def __init__(self, message: str, hint: str = "") -> None:
         named = f"Say it by [default] and [brokers.ID]; a broker has {', '.join(_NAMES)}."
-        super().__init__(message, hint=hint or named, exit_code=_BAD_FILE)
+        super().__init__(message, hint=hint or named, exit_code=ExitCode.BAD_EXPORT)
 
 
 class _File(BaseModel):

@@ -38,13 +38,12 @@ from loaddata.partitions.strict_json import (
     validated,
     write_document,
 )
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 FORMAT: Final = "kafka-layout/1"
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _PREFERRED: Final = -1
 """Stands for a leader that the file does not name."""
-_BAD_FILE: Final = 7
 _HINT: Final = "`statechannel partitions layout --out FILE` writes such a file; design/partitions.md has an example."
 TOGETHER_MAX: Final = NUMBER_MAX // 4
 """Of all replicas: sums of distances from a range stay within 64 bits."""
@@ -55,7 +54,7 @@ class LayoutUnusableError(StateChannelError):
     """A layout file cannot be read, or says what cannot be."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint or _HINT, exit_code=_BAD_FILE)
+        super().__init__(message, hint=hint or _HINT, exit_code=ExitCode.BAD_EXPORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

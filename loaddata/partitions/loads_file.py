@@ -16,7 +16,7 @@ import orjson
 from loaddata.figures import is_count, is_figure
 from loaddata.partitions.averages import Place
 from loaddata.partitions.loads import PartitionLoad, PartitionLoads
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 FORMAT: Final = "kafka-loads/1"
 NAME: Final = "loads.jsonl"
@@ -31,7 +31,7 @@ class LoadsFileError(StateChannelError):
     """A file of loads cannot be used."""
 
     def __init__(self, message: str, *, hint: str = _HINT) -> None:
-        super().__init__(message, hint=hint, exit_code=7)
+        super().__init__(message, hint=hint, exit_code=ExitCode.BAD_EXPORT)
 
 
 def lines_of(

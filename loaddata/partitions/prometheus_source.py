@@ -21,6 +21,7 @@ from loaddata.partitions.layout import ClusterLayout
 from loaddata.partitions.metric_names import MBEAN, Figure, Kind, NameRule, rules_of
 from loaddata.partitions.series import BROKER, Part, Point, TotalsBefore, assembled, by_processor, part_of, reading_of
 from loaddata.partitions.sources import PartitionSource, SourceError, SourceOptions
+from statechannel.errors import ExitCode
 
 NAME: Final = "prometheus"
 AT_ONCE: Final = 8
@@ -221,7 +222,7 @@ class ServerSource:
             raise SourceError(
                 f"the Prometheus server {self._server} did not answer a query: {error}",
                 hint="Check --server, and that it is a Prometheus server (its path ends before /api/v1).",
-                exit_code=1,
+                exit_code=ExitCode.FAILED,
             ) from None
 
 

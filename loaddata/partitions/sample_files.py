@@ -17,6 +17,7 @@ from loaddata.partitions.layout import ClusterLayout
 from loaddata.partitions.sample import PartitionSample
 from loaddata.partitions.sample_record import VALUE_BYTES_MAX, Junk, checked, decode, encode
 from loaddata.partitions.sources import PartitionSource, SourceError, SourceOptions
+from statechannel.errors import ExitCode
 
 NAME: Final = "file"
 SAMPLES_MAX: Final = 5_000_000
@@ -89,12 +90,16 @@ def read_samples(path: Path) -> Iterator[PartitionSample | Junk]:
     """
     try:
         if path.exists() and not path.is_file():  # a pipe or device might never end
-            raise SourceError(f"the file of samples {path} is no file", hint="Check the path.", exit_code=7)
+            raise SourceError(
+                f"the file of samples {path} is no file", hint="Check the path.", exit_code=ExitCode.BAD_EXPORT
+            )
         with path.open(encoding="utf-8", newline="") as file:
             yield from (_from_csv(file, path) if path.suffix.lower() == ".csv" else _from_lines(file))
     except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or a path with a null character
         raise SourceError(
-            f"the file of samples {path} cannot be read: {error}", hint="Give a readable file in UTF-8.", exit_code=7
+            f"the file of samples {path} cannot be read: {error}",
+            hint="Give a readable file in UTF-8.",
+            exit_code=ExitCode.BAD_EXPORT,
         ) from error
 
 
@@ -111,7 +116,7 @@ def _from_csv(file: TextIO, path: Path) -> Iterator[PartitionSample | Junk]:
         raise SourceError(
             f"{path} has no header with the fields of samples",
             hint=f"Such as: {','.join(PartitionSample.__slots__)}",
-            exit_code=7,
+            exit_code=ExitCode.BAD_EXPORT,
         )
     for row in rows:
         if row:

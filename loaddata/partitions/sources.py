@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from loaddata.partitions.formulas import Hole, Taken
 from loaddata.partitions.layout import ClusterLayout
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 GROUP: Final = "loaddata.partition_sources"
 ANSWER_BYTES_MAX: Final = 64 * 2**20
@@ -20,7 +20,7 @@ ANSWER_BYTES_MAX: Final = 64 * 2**20
 class SourceError(StateChannelError):
     """A source cannot be used as it was asked for; nothing was measured."""
 
-    def __init__(self, message: str, *, hint: str = "", exit_code: int = 2) -> None:
+    def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(message, hint=hint, exit_code=exit_code)
 
 
@@ -94,7 +94,9 @@ def open_source(name: str, options: SourceOptions) -> PartitionSource:
         make: Callable[[SourceOptions], PartitionSource] = points[0].load()
     except Exception as error:  # a plug-in may raise anything
         raise SourceError(
-            f"the source {name} cannot be loaded: {error}", hint="Install it anew, or look at its package.", exit_code=1
+            f"the source {name} cannot be loaded: {error}",
+            hint="Install it again, or look at its package.",
+            exit_code=ExitCode.FAILED,
         ) from error
     return make(options)
 

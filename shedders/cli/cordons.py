@@ -11,10 +11,10 @@ from shedders.live.policy_record import WHY_MAX, PolicyKey, made_key
 from shedders.live.policy_standing import Entry, Force, Standing
 from shedders.live.policy_topic import Outcome
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.output import say
+from statechannel.errors import ExitCode
 
 _WHY = re.compile(r"drain ([A-Za-z0-9-]{1,64})(?:: .*)?", re.DOTALL)
 
@@ -123,7 +123,7 @@ def take_back(connection: Connection, broker: str, drain: str) -> bool:
 def _require(done: Done, what: str) -> None:
     written = done.written
     if written.outcome is Outcome.REJECTED:
-        code = ExitCode.REJECTED if written.error is None else ExitCode(written.error.exit_code)
+        code = ExitCode.REJECTED if written.error is None else written.error.exit_code
         hint = "" if written.error is None else written.error.hint
         raise CommandError(f"the {what} was not written: {written.reason}", hint=hint, code=code)
     if written.outcome is Outcome.UNKNOWN:

@@ -24,11 +24,11 @@ from shedders.live.decision_book import DecisionBook
 from shedders.live.decision_record import AnyRecord, DecisionRecord, OutcomeRecord, Undecodable
 from shedders.live.decision_topic import DecisionReader
 from statechannel.cli.channel_view import not_found
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="What the balancer decided: a list, or show ID.")
 

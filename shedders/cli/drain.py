@@ -13,10 +13,10 @@ from shedders.cli.bars import bar
 from shedders.cli.draining import Drained, DrainWish, broker_of, check, drain, new_id, require_empty, resumable
 from shedders.cli.policy_write import By
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table, say, stdout
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 uncordon_app = typer.Typer(add_completion=False, rich_markup_mode=None)

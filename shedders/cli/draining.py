@@ -16,12 +16,12 @@ from shedders.cli.cordons import Cordoned, cordon, cordon_of, drained_by, standi
 from shedders.cli.holdings import Holdings
 from shedders.cli.leader_ask import NO_EXTENSION, Found, Sent, Told, follow, may_be_asked_again, requests, send
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.hints import hint_for
 from statechannel.cli.output import cell, say
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.commands import Done, NotFound, Outcome, Rejected
+from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaAdapterError
 
 ASK: Final = "drain"

@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 LONGEST_MS: Final = 366 * 86_400_000
 """Nothing that is taken back by itself lasts longer: what should stand is written as standing."""

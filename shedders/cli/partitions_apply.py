@@ -22,10 +22,10 @@ from shedders.cli.partitions_executing import (
     place_of,
     tell_end,
 )
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, print_table, say, stdout
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.partitions.execution.session import Place

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from shedders.partitions.request import GoalChoice
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 BROKERS_MAX: Final = 100_000
 SHARE_MAX: Final = 1_000

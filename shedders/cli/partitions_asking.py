@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from shedders.cli.partitions_executing import chosen, read_book, who
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.output import Output, print_json, stdout, waiting
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.partitions.execution.seen import Wish

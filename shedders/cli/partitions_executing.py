@@ -23,9 +23,9 @@ from shedders.cli.bars import bar
 from shedders.cli.partitions_arguments import parse_amount
 from shedders.cli.partitions_need import need_extra
 from shedders.cli.partitions_settings import partitions_settings
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.output import Output, duration, print_json, say, silence_stdout, stdout
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.partitions.execution.machine import Machine

@@ -14,10 +14,10 @@ from shedders.cli.partitions_plan import LoadsFile, Window
 from shedders.cli.partitions_settings import partitions_settings
 from shedders.cli.partitions_source import seen
 from statechannel.audit.new_file import check_writable
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, say
+from statechannel.errors import ExitCode
 
 
 @reaching

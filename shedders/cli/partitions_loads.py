@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from shedders.cli.moments import parse_length_ms
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.output import Output, cell, moment, print_json_lists, print_table, say, stdout, waiting
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

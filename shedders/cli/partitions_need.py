@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 EXTRA: Final = "partitions"
 NEEDED: Final = {"numpy": "numpy", "kafka": "kafka-python"}

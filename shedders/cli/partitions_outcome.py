@@ -14,9 +14,9 @@ from shedders.cli.results import show, write_file
 from shedders.partitions.estimate import estimate
 from shedders.partitions.report import brokers_grid, goals_grid, moves_grid, overview
 from statechannel.audit.new_file import check_writable
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.output import cell, say, stdout
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.partitions.estimate import Estimate

@@ -11,8 +11,8 @@ from loaddata.partitions.capacity import Capacities, Capacity
 from shedders.cli.moments import parse_length_ms
 from shedders.cli.partitions_arguments import parse_amount, parse_brokers, parse_goals
 from shedders.partitions.request import Mode, PlanRequest
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.partitions.settings import PartitionsSettings

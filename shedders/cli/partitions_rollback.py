@@ -17,10 +17,10 @@ from shedders.cli.partitions_executing import (
     place_of,
     tell_end,
 )
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, say, stdout
+from statechannel.errors import ExitCode
 
 
 @reaching

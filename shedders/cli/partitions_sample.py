@@ -13,11 +13,10 @@ import typer
 from shedders.cli.partitions_loads import show_loads
 from shedders.cli.partitions_need import need_extra
 from shedders.cli.partitions_settings import partitions_settings
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, cell, moment, print_json, print_json_line, print_table, say, stdout
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

@@ -21,10 +21,10 @@ from shedders.cli.partitions_plan import LayoutFile
 from shedders.cli.partitions_settings import partitions_settings
 from shedders.cli.partitions_source import seen
 from shedders.cli.results import say_written
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

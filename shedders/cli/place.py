@@ -16,10 +16,10 @@ from shedders.plan_document import PlacePlan, placed_part
 from shedders.selection import FILTERS, Flags, dumped, own_way, pipeline_of
 from shedders.snapshot_cluster import booked_of, cluster_of
 from shedders.snapshot_remarks import remarks
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs
 from statechannel.cli.output import Output, cell, print_json, print_table, stdout
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Where bundles would go: plan.")
 

@@ -19,11 +19,11 @@ from shedders.live.policy_record import made_key
 from shedders.live.policy_settings import is_known
 from shedders.live.policy_standing import Entry, Force, Standing
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json, print_table, say
+from statechannel.errors import ExitCode
 
 app = typer.Typer(
     add_completion=False,

@@ -12,8 +12,8 @@ from shedders.live.policy_kinds import PolicyKind
 from shedders.live.policy_record import PolicyKey
 from shedders.live.policy_standing import Standing
 from shedders.patterns import compiled
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 _OF_THE_CLUSTER: Final = frozenset(
     {PolicyKind.ISOLATION, PolicyKind.ANTI_AFFINITY, PolicyKind.DOMAIN, PolicyKind.PIN, PolicyKind.CORDON}

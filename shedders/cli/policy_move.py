@@ -16,12 +16,12 @@ from shedders.live.policy_standing import Entry
 from shedders.live.policy_topic import Outcome, write_policy
 from statechannel.audit.errors import unwritable
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.kafka_wait import naming_address
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, progress, say
+from statechannel.errors import ExitCode
 
 _FORMAT = 1
 _NAMED = 5

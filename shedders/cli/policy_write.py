@@ -29,7 +29,6 @@ from shedders.live.policy_topic import (
 from shedders.live.settings import NAME, configured
 from statechannel.cli.channel_view import read_channel
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.kafka_wait import naming_address, told_if_slow
 from statechannel.cli.live_log import describe_topic, now_ms
@@ -37,6 +36,7 @@ from statechannel.cli.output import Output, cell, duration, moment, print_json, 
 from statechannel.cli.registry import read_registry
 from statechannel.core.inputs import Topic
 from statechannel.core.picture import BrokerSeen
+from statechannel.errors import ExitCode
 from statechannel.kafka.topics import TopicAdmin
 
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who wants it; default: user@host.")]
@@ -206,7 +206,7 @@ def tell(done: Done, output: Output) -> None:
     written = done.written
     if written.outcome is Outcome.REJECTED:
         error = written.error
-        code = ExitCode.REJECTED if error is None else ExitCode(error.exit_code)
+        code = ExitCode.REJECTED if error is None else error.exit_code
         raise CommandError(f"rejected: {written.reason}", hint="" if error is None else error.hint, code=code)
     if written.outcome is Outcome.UNKNOWN:
         raise CommandError(

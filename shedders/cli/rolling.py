@@ -21,12 +21,12 @@ from shedders.cli.cordons import cordon_of, drained_by, standing_of, uncordon
 from shedders.cli.draining import AGAIN_S, ASK, DrainWish, drain, is_asked_again, new_id, require_empty
 from shedders.cli.leader_ask import follow, requests, send
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.output import say
 from statechannel.cli.registry import Registry, read_registry
 from statechannel.core.commands import Done
 from statechannel.core.membership import Member
+from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaUnavailableError
 
 LOOK_S: Final = 1.0
@@ -246,7 +246,7 @@ class Restart:
             drained = drain(self._connection, asked, self._bar)
             require_empty(drained)
         except CommandError as error:
-            raise self._stopped(f"{name} cannot be emptied: {error}", ExitCode(error.exit_code), error.hint) from error
+            raise self._stopped(f"{name} cannot be emptied: {error}", error.exit_code, error.hint) from error
         return drained.facts.get("moved")
 
     def _restart(self, name: str) -> None:

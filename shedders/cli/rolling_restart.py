@@ -12,10 +12,10 @@ from shedders.cli.drain import Force, Rate, Why, rate_of
 from shedders.cli.draining import new_id
 from shedders.cli.policy_write import By
 from shedders.cli.rolling import Restart, RestartWish, progressed, require_program, words_of
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, say, stdout
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -11,11 +11,11 @@ from shedders.cli.results import say_written, show, write_file
 from shedders.cli.simulate_compare import compare
 from shedders.cli.simulate_live import replay_live
 from shedders.cli.simulating import need_extra, write_pictures
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.folders import made_folder
 from statechannel.cli.options import OutputAs
 from statechannel.cli.output import Output, print_json, print_table, progress, say, stdout
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.simulate.trace import Trace

@@ -26,11 +26,11 @@ from shedders.cli.simulating import (
     parse_seeds,
     write_pictures,
 )
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.folders import made_folder
 from statechannel.cli.options import Connect, OutputAs
 from statechannel.cli.output import Output, print_json, progress, say
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.simulate.comparison import Comparison

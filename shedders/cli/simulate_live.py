@@ -29,11 +29,11 @@ from shedders.cli.simulating import (
     parse_seeds,
 )
 from statechannel.audit.new_file import check_writable
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.folders import made_folder
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, duration, print_json, progress, say
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from statechannel.cli.connection import Connection

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from shedders.cli.source import registered, snapshot_from
 from shedders.snapshot_file import write_snapshot
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect
 from statechannel.cli.output import duration, say
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.simulate.contender import Contender

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shedders.cli.results import write_file
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

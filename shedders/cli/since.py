@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from shedders.cli.moments import parse_length_ms
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 _LENGTH = re.compile(r"[0-9.]+(?:ms|s|m|h|d)(?:[0-9.]+(?:ms|s|m|h|d))*", re.ASCII)
 _STAMP = re.compile(r"([0-9]{12,14})ms", re.ASCII)

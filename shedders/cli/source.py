@@ -11,9 +11,9 @@ from pathlib import Path
 
 from shedders.snapshot import Snapshot
 from shedders.snapshot_file import read_snapshot
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect
+from statechannel.errors import ExitCode
 
 SOURCES = "shedders.snapshots"
 

@@ -21,11 +21,11 @@ from shedders.selection import SPLITTING, Flags, choose, dumped, own_way, part_s
 from shedders.snapshot_cluster import cluster_of
 from shedders.snapshot_remarks import remarks
 from shedders.split_settings import SplitSettings
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs
 from statechannel.cli.output import Output, cell, moment, print_json, print_table, stdout
 from statechannel.cli.split import app as split_app
+from statechannel.errors import ExitCode
 
 PLAN = "plan"
 

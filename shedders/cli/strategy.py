@@ -16,9 +16,9 @@ from shedders.errors import StrategyFailedError, UnknownStrategyError
 from shedders.profiles import PROFILES
 from shedders.registry import KINDS, find
 from shedders.strategy import available
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.options import OutputAs
 from statechannel.cli.output import Output, print_json, print_table, stdout
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Installed strategies: list, show, check.")
 

@@ -17,13 +17,13 @@ from shedders.live.explain_not import why_not as explain_not
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.channel_view import locate, not_found, read_channel
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, cell, moment, print_json, say, stdout
 from statechannel.cli.requests_seen import requests_seen
 from statechannel.core.bundle import is_bundle
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 not_app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -17,7 +17,7 @@ from shedders.near import nearest
 from shedders.patterns import compiled
 from statechannel.core.bundle import is_bundle, is_namespace
 from statechannel.core.codec import is_broker_id
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 CLUSTER: Final = "cluster"
 """Name of policies that hold for the whole cluster."""
@@ -32,8 +32,6 @@ PATTERNS_HINT: Final = (
     "Patterns are RE2's and mean whole names: no look-around, back-references or possessive groups, "
     "and no class of characters within another."
 )
-USAGE: Final = 2
-"""Exit code of wrong arguments (`statechannel.cli.exit_codes`)."""
 
 
 class PolicyKind(StrEnum):
@@ -58,7 +56,7 @@ class BadPolicyError(StateChannelError):
     """A policy is not what its kind wants; nothing was written."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=USAGE)
+        super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
 
 
 class Form(NamedTuple):

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from shedders.budget import BudgetSettings
 from shedders.cuts import algorithm_name
-from shedders.errors import BAD_SETTINGS, StrategyFailedError
+from shedders.errors import StrategyFailedError
 from shedders.filter_rules import FilterSettings
 from shedders.live.policy_kinds import canonical
 from shedders.live.settings import BalancerSettings
@@ -23,7 +23,7 @@ from shedders.profiles import profile
 from shedders.registry import KINDS, find, settings_of
 from shedders.split_settings import SplitSettings
 from shedders.strategy import available
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 PROFILE: Final = "profile"
 PARTS: Final[Mapping[str, type[BaseModel]]] = {"filters": FilterSettings, "splitting": SplitSettings}
@@ -57,7 +57,7 @@ class UnknownSettingError(StateChannelError):
             f"there is no setting `{name}`",
             hint=f"{meant}Say KIND.STRATEGY.NAME, filters.NAME, splitting.NAME or balancer.NAME; "
             "`statechannel strategy show` lists the settings of a strategy.",
-            exit_code=BAD_SETTINGS,
+            exit_code=ExitCode.BAD_SETTINGS,
         )
 
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shedders.errors import BAD_SETTINGS
 from shedders.live.policy_kinds import canonical
 from shedders.near import nearest, shown
 from shedders.profiles import PROFILES, profile
 from shedders.registry import KINDS, find, parse_flags
 from shedders.simulate.contender import Contender
 from shedders.strategy import PLACEMENT, SHEDDING, available
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 MODULAR, EXTENSIBLE = "modular", "extensible"
 MANAGERS = (MODULAR, EXTENSIBLE)
@@ -53,7 +52,7 @@ class UnknownContenderError(StateChannelError):
         super().__init__(
             f"there is no contender `{shown(name)}`: {why}",
             hint=f"{meant}Say MANAGER/SHEDDING+PLACEMENT@SETTINGS, profile/NAME or ours; `statechannel simulate list` has them.",
-            exit_code=BAD_SETTINGS,
+            exit_code=ExitCode.BAD_SETTINGS,
         )
 
 

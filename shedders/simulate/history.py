@@ -26,8 +26,8 @@ from loaddata.report_record import (
     decode_top_bundles,
 )
 from shedders.near import shown
-from shedders.snapshot_faults import BAD_FILE, SHOWN_MAX
-from statechannel.errors import StateChannelError
+from shedders.snapshot_faults import SHOWN_MAX
+from statechannel.errors import ExitCode, StateChannelError
 
 LINES_MAX: Final = 5_000_000
 LINE_MAX_BYTES: Final = 2 * VALUE_MAX_BYTES
@@ -41,7 +41,7 @@ class HistoryError(StateChannelError):
         super().__init__(
             f"{where}: {problem}",
             hint=hint or "design/scenarios.md says what a line of a history is.",
-            exit_code=BAD_FILE,
+            exit_code=ExitCode.BAD_EXPORT,
         )
 
 

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from shedders.simulate.outcome import Outcome
 from shedders.simulate.runs import Ran, Run
-from shedders.snapshot_faults import BAD_FILE
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 FORMAT: Final = 1
 _SAFE = re.compile(r"[^A-Za-z0-9@+=._,-]+")
@@ -30,7 +29,7 @@ class RunsFolderError(StateChannelError):
         super().__init__(
             f"results cannot be kept in {folder}: {why}",
             hint="Name a folder that can be written to with --out.",
-            exit_code=BAD_FILE,
+            exit_code=ExitCode.BAD_EXPORT,
         )
 
 

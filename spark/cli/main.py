@@ -8,12 +8,12 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.session import check_installed
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import OutputAs
 from statechannel.cli.output import Output, print_json, print_table
+from statechannel.errors import ExitCode
 
 JOBS_GROUP = "spark.jobs"
 """Entry point group: name of the job = `module:app`, where `app` is a `typer.Typer` with one command (`spark.cli.job`)."""
@@ -99,5 +99,5 @@ def _load(point: metadata.EntryPoint) -> Any:
         raise SparkJobError(
             f"the job `{point.name}` ({point.value}) cannot be loaded: {error}",
             hint="The package that registers it is broken or missing; install it again.",
-            exit_code=JobExitCode.SPARK_FAILED,
+            exit_code=ExitCode.SPARK_FAILED,
         ) from error

@@ -12,9 +12,9 @@ from typer import Argument, Option
 
 from spark.running import RETRIES, STOP_TIMEOUT_S
 from spark.streaming import Streaming
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags, wears
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from statechannel.cli.connection import Connection

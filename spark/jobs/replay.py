@@ -25,11 +25,11 @@ from spark.session import open_session
 from statechannel.audit.as_of import AsOf, parse_as_of
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, Read, Wants, not_in_full
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import SettingFlags
 from statechannel.cli.output import print_json
 from statechannel.core.auditor import GapsError
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from enum import IntEnum
 from pathlib import Path
 
-from statechannel.errors import StateChannelError
-
-
-class AuditExitCode(IntEnum):
-    """Exit codes of commands that end because of what was to be audited."""
-
-    BAD_QUESTION = 2
-    REFUSED = 3
-    NOT_FOUND = 5
-    BAD_EXPORT = 7
+from statechannel.errors import ExitCode, StateChannelError
 
 
 class ExportFileError(StateChannelError):
@@ -30,7 +20,7 @@ class ExportFileError(StateChannelError):
         super().__init__(
             message,
             hint=hint or "Write the file anew with `statechannel export FILE`.",
-            exit_code=AuditExitCode.BAD_EXPORT,
+            exit_code=ExitCode.BAD_EXPORT,
         )
         self.line = line
 
@@ -50,12 +40,12 @@ class AuditQuestionError(StateChannelError):
     """The audit was asked something that this log cannot answer, or that makes no sense."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=AuditExitCode.BAD_QUESTION)
+        super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
 
 
 class ImportRefusedError(StateChannelError):
     """The import would not bring about what was asked for; nothing was written for it, or no more."""
 
     def __init__(self, message: str, *, hint: str = "", found: bool = True) -> None:
-        code = AuditExitCode.REFUSED if found else AuditExitCode.NOT_FOUND
+        code = ExitCode.REJECTED if found else ExitCode.NOT_FOUND
         super().__init__(message, hint=hint, exit_code=code)

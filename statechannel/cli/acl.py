@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.kafka_wait import told_if_slow
 from statechannel.cli.live_log import describe_topic
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table, say
 from statechannel.core.inputs import Topic
+from statechannel.errors import ExitCode
 from statechannel.kafka.acl_rules import ANY_HOST, Binding, Comparison, Resource, Role, Rule, compare, lacking, rules_of
 from statechannel.kafka.acls import AclAdmin, principal_hint, user_of
 

@@ -12,7 +12,6 @@ from typing import Any
 from ulid import ULID
 
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.hints import hint_for
 from statechannel.cli.kafka_wait import naming_address
@@ -21,6 +20,7 @@ from statechannel.cli.output import duration, say, waiting
 from statechannel.cli.registry import read_registry
 from statechannel.core.commands import NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.core.inputs import Topic
+from statechannel.errors import ExitCode
 from statechannel.kafka.tail import append_and_wait
 from statechannel.runtime import outcomes, request_record
 from statechannel.runtime.request_record import Asked, Progress, Reply, Request, Stage

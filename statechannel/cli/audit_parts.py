@@ -16,11 +16,11 @@ from statechannel.audit.history import History, meant
 from statechannel.audit.spool import Spool
 from statechannel.cli import audit_tables, audit_told
 from statechannel.cli.audit_asking import Asked, asking
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import reaching
 from statechannel.cli.output import print_json_lists, say, stdout
 from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key
+from statechannel.errors import ExitCode
 
 
 @reaching

@@ -17,12 +17,11 @@ from statechannel.audit.export_file import ExportFile
 from statechannel.audit.local import read_log
 from statechannel.audit.replica_word import ReplicaWord
 from statechannel.audit.verify import Checked, Status, check_words, checked_fields, different, explain, worst
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect
 from statechannel.cli.output import print_json, print_table, progress
 from statechannel.cli.replica_http import ReplicaEndpoint, endpoints_of
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 TIMEOUT_S = 15.0
 

@@ -15,7 +15,6 @@ import typer
 
 from statechannel.api import BrokerHooks, StateChannel, Stopped
 from statechannel.api.extensions import make_installed
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import now_ms
 from statechannel.cli.logs import set_up_logs
@@ -23,7 +22,7 @@ from statechannel.cli.options import Connect, reaching
 from statechannel.cli.output import print_json_line, say, silence_stdout
 from statechannel.core.codec import is_new_broker_id
 from statechannel.demo.plane import PROTOCOL, DataPlane
-from statechannel.runtime.exits import ExitCode as MemberExit
+from statechannel.errors import ExitCode
 from statechannel.runtime.supervision import within
 from statechannel.settings import Settings
 
@@ -307,19 +306,12 @@ def _end(stopped: Stopped, *, events: bool) -> None:
     raise CommandError(
         f"the broker stopped ({stopped.reason}): {stopped.detail}",
         hint="What it owned is repaired by the others; start it again once the reason is gone.",
-        code=exit_code_of(stopped),
+        code=stopped.exit_code,
     )
 
 
 def _tell_end(stopped: Stopped) -> None:
     _print_event({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
-
-
-def exit_code_of(stopped: Stopped) -> ExitCode:
-    """The number of the command line for how a member ended."""
-    if stopped.exit_code == MemberExit.STOPPED:
-        return ExitCode.BROKER_STOPPED
-    return ExitCode(stopped.exit_code)
 
 
 def _print_event(event: Mapping[str, Any]) -> None:

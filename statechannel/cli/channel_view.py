@@ -10,11 +10,11 @@ from statechannel.audit.export_file import read_export
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews, NotInLogError, read_views
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import export_live
 from statechannel.cli.output import say
 from statechannel.core.keys import KeyState
+from statechannel.errors import ExitCode
 
 
 def read_channel(connection: Connection, observers: Sequence[Observe] = ()) -> LogViews:

@@ -9,9 +9,9 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.embedded import BrokerState, resume_hint, status
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings, parse_override
 from statechannel.kafka.from_settings import names_servers, to_client, to_topics
 from statechannel.kafka.topic_policy import ChannelTopics

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.folders import made_folder
 from statechannel.demo.cluster import Cluster
@@ -19,6 +18,7 @@ from statechannel.demo.launch import story_in
 from statechannel.demo.narrator import Narrator
 from statechannel.demo.run import run_demo
 from statechannel.demo.story import Story
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import typer
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.output import begin_output, print_failure, silence_stderr, silence_stdout
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 # Typer exports only some of the exceptions that it raises; this is the base of all that mean wrong usage.
 _USAGE_BASE: type[Exception] = next(
@@ -27,7 +26,7 @@ class CommandError(StateChannelError):
     """A command cannot do what was asked."""
 
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
-        super().__init__(message, hint=hint, exit_code=int(code))
+        super().__init__(message, hint=hint, exit_code=code)
 
 
 def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:

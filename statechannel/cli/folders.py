@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from statechannel.audit.new_file import check_writable
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 
 
 def made_folder(path: Path) -> Path:

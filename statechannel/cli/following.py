@@ -7,12 +7,12 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import describe_topic, open_tail
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.replica import Phase, Replica
 from statechannel.core.view import Judgement
+from statechannel.errors import ExitCode
 from statechannel.kafka.tail import PartitionTail
 
 

@@ -13,12 +13,12 @@ from statechannel.audit.export_file import ExportFile, read_export, size_bytes
 from statechannel.audit.import_plan import DEFAULT_HEADROOM, ImportPlan, PlannedNamespace, plan_import
 from statechannel.audit.import_run import Importer, Stage
 from statechannel.audit.views import LogViews, read_views
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.export_remark import remark_unchained
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, moment, print_json, print_table, progress, say
 from statechannel.core.digest import digest
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -9,12 +9,12 @@ from queue import Empty, SimpleQueue
 
 from statechannel.audit.import_run import Importer, Stage, Write
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.live_log import open_tail
 from statechannel.cli.registry import read_registry
 from statechannel.core.effects import Append
 from statechannel.core.inputs import AppendFailed, Input, Topic
+from statechannel.errors import ExitCode
 from statechannel.kafka.writer import LogWriter
 
 _AGAIN = "Run the same command again: it goes on where this one stopped."

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.cli.connection import embedded_folder, read_settings
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Config, OutputAs, SettingFlags
 from statechannel.cli.output import Output, duration, print_json, print_table, say
@@ -18,6 +17,7 @@ from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, Embe
 from statechannel.embedded import down as stop_broker
 from statechannel.embedded import status as broker_status
 from statechannel.embedded import up as start_broker
+from statechannel.errors import ExitCode
 from statechannel.settings import Settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="The embedded Kafka broker of this machine.")

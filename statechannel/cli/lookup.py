@@ -9,7 +9,6 @@ import typer
 from statechannel.cli.asking import Answer, ask, require_success
 from statechannel.cli.channel_view import locate, read_channel
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, Timeout, reaching
 from statechannel.cli.output import Output, print_json, print_table
@@ -18,6 +17,7 @@ from statechannel.core.bundle import is_bundle, is_mistyped_bundle, split_topic
 from statechannel.core.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
+from statechannel.errors import ExitCode
 from statechannel.runtime.request_record import Asked
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

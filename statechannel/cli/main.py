@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError, guarded
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 COMMANDS_GROUP = "statechannel.commands"
 """Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one command or several."""

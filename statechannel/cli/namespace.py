@@ -9,7 +9,6 @@ import typer
 
 from statechannel.audit.views import NAMESPACES
 from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, OutputAs, reaching
 from statechannel.cli.output import Output, print_json, print_table, stdout
@@ -17,6 +16,7 @@ from statechannel.cli.wish import Wish, wishing
 from statechannel.core.bundle import MAX_CHILDREN, is_namespace
 from statechannel.core.keys import KeyState
 from statechannel.core.states import State
+from statechannel.errors import ExitCode
 from statechannel.runtime.request_record import Asked
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Namespaces: create, list, show, delete.")

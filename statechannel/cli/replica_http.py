@@ -13,8 +13,8 @@ from urllib.request import OpenerDirector, ProxyHandler, build_opener
 import orjson
 
 from statechannel.audit.replica_word import ReplicaDump, ReplicaWord, ReplicaWordError, parse_dump, parse_word
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 from statechannel.no_redirect import NoRedirect
 
 WORD_MAX_BYTES = 4 << 20

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.lookup import require_name
 from statechannel.cli.options import Connect, Reason
 from statechannel.cli.wish import Wish, wishing
 from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_at, even_bounds, parse_key
+from statechannel.errors import ExitCode
 from statechannel.runtime.request_record import Addressee, Asked
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -11,7 +11,6 @@ import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.cli.connection import Connection
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.following import FollowedPartition, open_followed
 from statechannel.cli.kafka_wait import Pulse
@@ -22,6 +21,7 @@ from statechannel.core.inputs import RecordRead
 from statechannel.core.replica import Phase
 from statechannel.core.verdict import REJECTIONS, Verdict
 from statechannel.core.view import Judgement
+from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

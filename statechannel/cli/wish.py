@@ -9,10 +9,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from statechannel.cli.asking import Answer, ask, require_success
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.cli.options import Connect, NoWait, OutputAs, Timeout, reaching, wears
 from statechannel.cli.output import Output, print_json, say, stdout
+from statechannel.errors import ExitCode
 from statechannel.runtime.request_record import Asked
 
 if TYPE_CHECKING:

@@ -3,41 +3,29 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class KafkaExitCode(IntEnum):
-    """Exit codes of commands that end because of Kafka."""
-
-    SETTINGS_REFUSED = 2
-    UNAVAILABLE = 10
-    ACCESS_DENIED = 11
-    TOPIC_REFUSED = 12
-    OUTCOME_UNKNOWN = 13
-    CLIENT_FAILED = 14
-
-
 class KafkaAdapterError(StateChannelError):
     """Base of all errors of the adapter."""
 
-    code = KafkaExitCode.CLIENT_FAILED
+    code = ExitCode.KAFKA_FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=int(self.code))
+        super().__init__(message, hint=hint, exit_code=self.code)
 
 
 class ClientSettingRefusedError(KafkaAdapterError):
     """A client property that the design fixes, or that cannot be read."""
 
-    code = KafkaExitCode.SETTINGS_REFUSED
+    code = ExitCode.USAGE
 
 
 class KafkaUnavailableError(KafkaAdapterError):
@@ -48,7 +36,7 @@ class KafkaUnavailableError(KafkaAdapterError):
         address: Bootstrap servers; empty where the caller has to name them.
     """
 
-    code = KafkaExitCode.UNAVAILABLE
+    code = ExitCode.KAFKA_AWAY
 
     def __init__(self, message: str, *, hint: str = "", silence: str = "", address: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -69,25 +57,25 @@ class KafkaUnavailableError(KafkaAdapterError):
 class KafkaAccessDeniedError(KafkaAdapterError):
     """Authentication failed, or an ACL is missing."""
 
-    code = KafkaExitCode.ACCESS_DENIED
+    code = ExitCode.KAFKA_DENIED
 
 
 class TopicMissingError(KafkaAdapterError):
     """A topic of the channel does not exist."""
 
-    code = KafkaExitCode.TOPIC_REFUSED
+    code = ExitCode.TOPIC_REFUSED
 
 
 class TopicPolicyError(KafkaAdapterError):
     """A topic exists, but its settings void what the protocol rests on."""
 
-    code = KafkaExitCode.TOPIC_REFUSED
+    code = ExitCode.TOPIC_REFUSED
 
 
 class AppendOutcomeUnknownError(KafkaAdapterError):
     """An append ended without an answer: the record may be in the log or may not."""
 
-    code = KafkaExitCode.OUTCOME_UNKNOWN
+    code = ExitCode.UNKNOWN
 
 
 class KafkaClientError(KafkaAdapterError):

@@ -14,13 +14,12 @@ from prometheus_client import CollectorRegistry
 from statechannel.core import commands
 from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN
 from statechannel.core.codec import ID, is_new_broker_id
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 from statechannel.settings import Settings
 
 if TYPE_CHECKING:
     from statechannel.core.commands import Command
 
-USAGE = 2
 
 ADVERTISED_MAX_BYTES = 8 * 1024
 """Listeners and properties of a broker together, as JSON: every heartbeat carries them, and the registry keeps an hour."""
@@ -47,7 +46,7 @@ def wrong_type(name: str, found: object, wanted: str) -> NoReturn:
         ArgumentTypeError: Always.
     """
     text = f"`{name}` is {_shown(found)} of type {type(found).__name__}; wanted: {wanted}"
-    raise ArgumentTypeError(text, hint=_HINT, exit_code=USAGE)
+    raise ArgumentTypeError(text, hint=_HINT, exit_code=ExitCode.USAGE)
 
 
 def wrong_value(name: str, found: object, wanted: str) -> NoReturn:
@@ -56,7 +55,7 @@ def wrong_value(name: str, found: object, wanted: str) -> NoReturn:
     Raises:
         ArgumentValueError: Always.
     """
-    raise ArgumentValueError(f"`{name}` is {_shown(found)}; wanted: {wanted}", hint=_HINT, exit_code=USAGE)
+    raise ArgumentValueError(f"`{name}` is {_shown(found)}; wanted: {wanted}", hint=_HINT, exit_code=ExitCode.USAGE)
 
 
 def _shown(found: object) -> str:
@@ -144,7 +143,7 @@ def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, st
             f"`listeners` and `properties` take {size_bytes} bytes as JSON; wanted: at most {ADVERTISED_MAX_BYTES} bytes "
             "together, since every heartbeat of the registry carries them",
             hint="Keep what is long elsewhere, and name the place in a property.",
-            exit_code=USAGE,
+            exit_code=ExitCode.USAGE,
         )
 
 

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from statechannel.errors import StateChannelError
-
-
-class ExitCode(IntEnum):
-    """Exit codes of a broker process; those of commands are in `statechannel.cli`."""
-
-    DONE = 0
-    STOPPED = 20  # the channel stopped this process, for the reason in the log
-    KAFKA_AWAY = 10  # the shutdown could not reach the log: the leader will repair what was left
-    ID_IN_USE = 15
-    REPLACED = 16
-    TOPIC_BROKEN = 17
-    NEWER_FORMAT = 18
-    SHUTDOWN_LATE = 19  # the budget ran out; some bundles are left to the leader's repair
-    BUG = 70
-
+from statechannel.errors import ExitCode, StateChannelError
 
 _CODES = {
-    "shutdown": ExitCode.DONE,
-    "closed": ExitCode.DONE,
+    "shutdown": ExitCode.OK,
+    "closed": ExitCode.OK,
     "log-away": ExitCode.KAFKA_AWAY,
     "kafka-away": ExitCode.KAFKA_AWAY,
     "id-in-use": ExitCode.ID_IN_USE,
@@ -61,14 +45,14 @@ class Stopped:
     detail: str
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """Exit code of a process that was nothing but this member."""
-        return int(_CODES.get(self.reason, ExitCode.STOPPED))
+        return _CODES.get(self.reason, ExitCode.BROKER_STOPPED)
 
     @property
     def clean(self) -> bool:
         """Whether this is how a member is meant to end."""
-        return self.exit_code == ExitCode.DONE
+        return self.exit_code == ExitCode.OK
 
 
 class ChannelStoppedError(StateChannelError):
@@ -80,7 +64,7 @@ class ChannelStoppedError(StateChannelError):
             hint=_HINTS.get(
                 stopped.reason, "Start a new process once the reason is gone; what it owned is repaired by the others."
             ),
-            exit_code=stopped.exit_code or ExitCode.STOPPED,
+            exit_code=stopped.exit_code or ExitCode.BROKER_STOPPED,
         )
         self.stopped = stopped
 
@@ -93,5 +77,5 @@ class JoinTimeoutError(StateChannelError):
             f"The channel was not caught up after {waited_s:g} s: {why}",
             hint="Check that Kafka answers and that another broker of the channel is alive, or wait longer "
             "(`join_timeout_s`).",
-            exit_code=ExitCode.STOPPED,
+            exit_code=ExitCode.BROKER_STOPPED,
         )

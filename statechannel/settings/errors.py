@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statechannel.errors import StateChannelError
-
-BAD_SETTINGS = 8
-"""Exit code of commands that end because of their settings."""
+from statechannel.errors import ExitCode, StateChannelError
 
 
 class SettingsError(StateChannelError):
@@ -20,6 +17,8 @@ class SettingsError(StateChannelError):
 
     def __init__(self, problems: list[str], *, hint: str = "", settings: Any = None) -> None:
         text = problems[0] if len(problems) == 1 else "Settings refused:\n  " + "\n  ".join(problems)
-        super().__init__(text, hint=hint or "Every setting is explained in design/settings.md.", exit_code=BAD_SETTINGS)
+        super().__init__(
+            text, hint=hint or "Every setting is explained in design/settings.md.", exit_code=ExitCode.BAD_SETTINGS
+        )
         self.problems = problems
         self.settings = settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 from rich.console import Console
@@ -19,10 +20,11 @@ def catch(name: str, seeds_max: int = SEEDS_MAX, first: int = 0) -> tuple[int, s
 
     A seed counts only if it is well without the bug.
     """
-    level = PLANTED[name].level
+    bug = PLANTED[name]
     for number, seed in enumerate(range(first, first + seeds_max), start=1):
-        bent = run(Case(level, seed, plant=name))
-        if bent.kind is not None and run(Case(level, seed)).kind is None:
+        case = Case(bug.level, seed, overrides=bug.options())
+        bent = run(replace(case, plant=name))
+        if bent.kind is not None and run(case).kind is None:
             return number, bent.kind
     return 0, ""
 

@@ -26,6 +26,19 @@ SICK_OWNERS_SHARE = 0.2
 SICK_STARTERS_SHARE = 0.2
 
 
+ENDS = (
+    "late_returns",
+    "late_losers",
+    "sick",
+    "deaf_joiners",
+    "registry_floods",
+    "trickle",
+    "sick_owners",
+    "sick_starters",
+)
+"""Options that add something to the end of a run, once all processes are well."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Sizes and faults of one run (swarm testing: each seed leaves some out).

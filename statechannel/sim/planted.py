@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
 
+from statechannel.sim.options import ENDS
 from statechannel.sim.truth import truth_is_reading
 
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -72,23 +73,31 @@ class Plant:
     Attributes:
         level: The simulator that has to catch it.
         what: What is wrong, for people.
+        end: The rare end of a run that shows it (an option of the engine's level); None: any run may.
     """
 
     name: str
     level: str
     what: str
     bend: Callable[[Patcher], None]
+    end: str | None = None
+
+    def options(self) -> tuple[tuple[str, bool], ...]:
+        """Options that make its end likely, without the other ends."""
+        return () if self.end is None else tuple((end, end == self.end) for end in ENDS)
 
 
 PLANTED: dict[str, Plant] = {}
 
 
-def plant(level: str, what: str) -> Callable[[Callable[[Patcher], None]], Callable[[Patcher], None]]:
+def plant(
+    level: str, what: str, *, end: str | None = None
+) -> Callable[[Callable[[Patcher], None]], Callable[[Patcher], None]]:
     """Register a bug under its function's name."""
 
     def register(bend: Callable[[Patcher], None]) -> Callable[[Patcher], None]:
         name = bend.__name__.strip("_").replace("_", "-")
-        PLANTED[name] = Plant(name, level, what, bend)
+        PLANTED[name] = Plant(name, level, what, bend, end)
         return bend
 
     return register

@@ -292,7 +292,7 @@ def _cold_start_unmarked(patcher: Patcher) -> None:
     patcher.bend(ColdStart, "_continue", make)
 
 
-@plant(ENGINE, "a mark of a cold start makes nobody start over")
+@plant(ENGINE, "a mark of a cold start makes nobody start over", end="late_returns")
 def _mark_ignored(patcher: Patcher) -> None:
     patcher.bend(ColdStart, "_judge_marks", lambda _: lambda cold: cold._doubtful.clear())
 

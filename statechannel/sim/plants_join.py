@@ -52,7 +52,7 @@ def _last_one_wins(patcher: Patcher) -> None:
     _take(patcher, lambda _held, _record, _offset: True)
 
 
-@plant(ENGINE, "a joiner takes a proposal of the version it holds")
+@plant(ENGINE, "a joiner takes a proposal of the version it holds", end="late_losers")
 def _equal_version_taken(patcher: Patcher) -> None:
     _take(patcher, lambda held, record, _: record.version >= held.record.version or record.covers >= held.offset)
 

@@ -71,7 +71,7 @@ def _election_not_tied_to_the_loop(patcher: Patcher) -> None:
     patcher.put(Process, "halts_election", False)
 
 
-@plant(ENGINE, "nobody acts for a leader that is not heard")
+@plant(ENGINE, "nobody acts for a leader that is not heard", end="sick")
 def _no_deputy(patcher: Patcher) -> None:
     patcher.bend(Deputy, "check", lambda _: lambda _deputy, _now_s, **_how: False)
 
@@ -94,12 +94,12 @@ def _lease_from_receipt(patcher: Patcher) -> None:
     patcher.bend(Presence, "_heard_self", make)
 
 
-@plant(ENGINE, "an owner whose lease ran out for good goes on saying that it is there")
+@plant(ENGINE, "an owner whose lease ran out for good goes on saying that it is there", end="sick_owners")
 def _heard_though_it_serves_nothing(patcher: Patcher) -> None:
     patcher.bend(Lease, "_suspend", lambda _: lambda _lease: None)
 
 
-@plant(ENGINE, "without the lease who never heard itself keeps the place of its predecessor")
+@plant(ENGINE, "without the lease who never heard itself keeps the place of its predecessor", end="sick_starters")
 def _place_kept_unheard(patcher: Patcher) -> None:
     def make(suspend: Callable[..., Any]) -> Callable[..., Any]:
         def bent(lease: Any) -> None:
@@ -111,7 +111,7 @@ def _place_kept_unheard(patcher: Patcher) -> None:
     patcher.bend(Lease, "_suspend", make)
 
 
-@plant(ENGINE, "who suspended its heartbeats writes nothing at all")
+@plant(ENGINE, "who suspended its heartbeats writes nothing at all", end="sick_owners")
 def _no_probes(patcher: Patcher) -> None:
     def make(send: Callable[..., Any]) -> Callable[..., Any]:
         def bent(presence: Any, *, leaving: bool = False) -> None:

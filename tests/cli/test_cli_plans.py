@@ -18,7 +18,7 @@ from shedders.plan_document import PlanDocument
 from shedders.snapshot_cluster import cluster_of, snapshot_of
 from shedders.snapshot_file import read_snapshot, write_snapshot
 from shedders.strategy import SHEDDING
-from statechannel.cli.exit_codes import ExitCode
+from statechannel.errors import ExitCode
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared, install
 

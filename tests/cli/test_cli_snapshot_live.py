@@ -21,8 +21,8 @@ from shedders.live.policy_kinds import PolicyKind
 from shedders.live.policy_record import PolicyRecord, made_key
 from shedders.live.policy_topic import PolicyTopics, open_policy_topic, write_policy
 from shedders.snapshot_file import read_snapshot
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.core.bundle import even_bounds, range_name
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightWriter

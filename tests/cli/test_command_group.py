@@ -11,13 +11,10 @@ import pytest
 import typer
 from click.testing import Result
 
-from statechannel.audit.errors import AuditExitCode
 from statechannel.cli import main
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError, guarded
 from statechannel.cli.output import cell, print_json
-from statechannel.kafka.errors import KafkaExitCode
-from statechannel.runtime.exits import ExitCode as MemberExit
+from statechannel.errors import ExitCode
 from statechannel.settings.errors import BAD_SETTINGS
 from tests.support.broker_cluster import COMMAND
 from tests.support.waits import WAIT_S
@@ -104,22 +101,6 @@ def test_a_failure_after_a_document_is_no_second_one(capsys: pytest.CaptureFixtu
     for _ in range(2):
         assert guarded(refused, debug=False, json=True) == ExitCode.REJECTED
         assert json.loads(capsys.readouterr().out) == {"answer": "rejected"}
-
-
-def test_exit_codes_mean_the_same_everywhere() -> None:
-    assert (AuditExitCode.BAD_QUESTION, AuditExitCode.BAD_EXPORT) == (ExitCode.USAGE, ExitCode.BAD_EXPORT)
-    assert BAD_SETTINGS == ExitCode.BAD_SETTINGS
-    assert {code.value: code.name for code in ExitCode if code.value in range(15, 20)} == {
-        code.value: code.name for code in MemberExit if code.value in range(15, 20)
-    }
-    assert [code.value for code in KafkaExitCode] == [
-        ExitCode.USAGE,
-        ExitCode.KAFKA_AWAY,
-        ExitCode.KAFKA_DENIED,
-        ExitCode.TOPIC_REFUSED,
-        ExitCode.UNKNOWN,
-        ExitCode.KAFKA_FAILED,
-    ]
 
 
 def test_exit_codes_are_on_the_page() -> None:

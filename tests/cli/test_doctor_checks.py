@@ -12,8 +12,8 @@ from statechannel.cli.doctor import command, plugins
 from statechannel.cli.doctor.command import CHECKS
 from statechannel.cli.doctor.facts import ClockFacts, Facts, Failed, WantedTopic
 from statechannel.cli.doctor.findings import Check, Finding, Severity, examine, exit_code
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.embedded import BrokerState
+from statechannel.errors import ExitCode
 from statechannel.kafka.cluster import PartitionPlace, server_version
 from tests.cli.test_live import documented
 from tests.support.doctor_facts import (

@@ -8,9 +8,9 @@ import pytest
 from click.testing import Result
 
 from statechannel.cli.connection import connection_of
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.embedded.layout import BrokerRecord, Layout, write_record
 from statechannel.embedded.process import take_lock
+from statechannel.errors import ExitCode
 from statechannel.settings import load
 
 

@@ -21,8 +21,8 @@ from shedders.partitions.execution.seen import End, Stop, StopKind
 from shedders.partitions.execution.state_book import StateBook, record
 from shedders.partitions.plan_file import plan_bytes, write_plan
 from statechannel.cli import failures
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.output import Output
+from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaAccessDeniedError
 from tests.unit.partitions.plans import PLAN
 

@@ -16,7 +16,7 @@ from shedders.simulate.comparison import Comparison
 from shedders.simulate.outcome import Outcome
 from shedders.snapshot_cluster import snapshot_of
 from shedders.snapshot_file import write_snapshot
-from statechannel.cli.exit_codes import ExitCode
+from statechannel.errors import ExitCode
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import install
 

@@ -23,8 +23,8 @@ from loaddata.tombstone import Tombstone
 from loaddata.usage import ResourceUsage
 from shedders.cli import simulate_live, simulate_own
 from shedders.cli.simulate_live import Recording
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.core.bundle import namespace_bounds, range_name
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightBatch, LightRecord, LightWriter

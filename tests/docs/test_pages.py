@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.cli.exit_codes import ExitCode
+from statechannel.errors import ExitCode
 from statechannel.runtime.events import EVENTS
 from statechannel.settings.tree import groups
 from tests.docs.blocks import command_options

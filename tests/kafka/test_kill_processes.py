@@ -10,12 +10,12 @@ import pytest
 
 from statechannel.api import Done, Owned, StateChannel
 from statechannel.audit.story import End
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.core.bundle import bundle_key, namespace_bounds
 from statechannel.core.digest import digest
 from statechannel.core.states import State
 from statechannel.demo.cluster import command_path
 from statechannel.embedded import KafkaServer
+from statechannel.errors import ExitCode
 from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import EXPIRY_S, Directed, audit_of, owners, read_log, settled, survivor, victim

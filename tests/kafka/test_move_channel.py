@@ -23,13 +23,13 @@ from statechannel.audit.export_line import ExportHeader
 from statechannel.audit.import_plan import ImportPlan, PlannedNamespace, plan_import
 from statechannel.audit.import_run import IMPORT_KEY
 from statechannel.audit.views import LogViews, read_views
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.main import app
 from statechannel.core.bundle import bundle_key, namespace_bounds, partition_of
 from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead, Topic
 from statechannel.core.states import State
 from statechannel.embedded import KafkaServer
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail, append_and_wait
 from tests.support.channels import created, make_settings

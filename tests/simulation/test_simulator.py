@@ -73,34 +73,26 @@ def test_planted_bug_is_caught(name: str) -> None:
     assert kind
 
 
-ENDS = (
-    "late_returns",
-    "late_losers",
-    "sick",
-    "deaf_joiners",
-    "registry_floods",
-    "trickle",
-    "sick_owners",
-    "sick_starters",
-)
+RARE = {
+    "mark-ignored": 26,
+    "equal-version-taken": 14,
+    "no-deputy": 17,
+    "heard-though-it-serves-nothing": 48,
+    "no-probes": 8,
+    "place-kept-unheard": 17,
+}
+"""One of many seeds that show it."""
 
 
-@pytest.mark.parametrize(
-    ("name", "seed", "option"),
-    [
-        ("mark-ignored", 26, "late_returns"),
-        ("equal-version-taken", 14, "late_losers"),
-        ("no-deputy", 17, "sick"),
-        ("heard-though-it-serves-nothing", 48, "sick_owners"),
-        ("no-probes", 8, "sick_owners"),
-        ("place-kept-unheard", 17, "sick_starters"),
-    ],
-)
-def test_what_only_a_rare_end_shows_is_caught(name: str, seed: int, option: str) -> None:
-    """An option that makes such an end likely, without the others; the seed is one of many."""
-    case = Case(ENGINE, seed, overrides=tuple((end, end == option) for end in ENDS))
+@pytest.mark.parametrize("name", RARE)
+def test_what_only_a_rare_end_shows_is_caught(name: str) -> None:
+    case = Case(ENGINE, RARE[name], overrides=PLANTED[name].options())
     assert run(case).kind is None, explain(run(case))
     assert run(replace(case, plant=name)).kind is not None
+
+
+def test_every_bug_of_a_rare_end_has_its_seed() -> None:
+    assert {name for name, bug in PLANTED.items() if bug.end is not None} == set(RARE)
 
 
 def test_who_serves_by_the_record_of_another_process_is_seen_without_forgers_too() -> None:

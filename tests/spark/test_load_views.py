@@ -14,11 +14,12 @@ from loaddata.report_record import Kind
 from loaddata.table_view import LoadRecord, ViewRules
 from loaddata.tombstone import Tombstone
 from spark import load_views
-from spark.errors import JobExitCode, TableChangedError, TableFormatError, TopicBrokenError
+from spark.errors import TableChangedError, TableFormatError, TopicBrokenError
 from spark.load_options import LoadViewsOptions
 from spark.load_table import fold_rows, rows_of
 from spark.load_views import LoadViews
 from spark.store import Folder
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_bounds import Bounds
 from tests.support.load_reports import NOW_MS, null, record
@@ -206,7 +207,7 @@ def test_another_topic_under_the_name_stops_the_job_unless_that_was_meant(world)
     world.asker.ends[Kind.BROKER_LOAD] = Bounds(0, 1)
     with pytest.raises(TopicBrokenError, match="c-broker-load was re-created") as error:
         world.take(record("b3", offset=0))
-    assert error.value.exit_code == JobExitCode.TOPIC_BROKEN
+    assert error.value.exit_code == ExitCode.TOPIC_BROKEN
     with pytest.raises(TopicBrokenError, match="re-created"):
         world.started()
     assert world.view() == {"b1": 7}

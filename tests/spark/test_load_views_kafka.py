@@ -20,11 +20,12 @@ from confluent_kafka.admin import AdminClient
 from loaddata.expiry import ExpiryRules
 from loaddata.report_record import Kind
 from loaddata.table_view import ViewRules
-from spark.errors import JobExitCode, TopicBrokenError
+from spark.errors import TopicBrokenError
 from spark.load_options import LoadViewsOptions
 from spark.load_views import LoadViews
 from spark.running import Work, run_query
 from spark.store import SnapshotStore
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightRecord
@@ -306,7 +307,7 @@ def test_what_is_there_is_taken_in_once_and_another_topic_stops_the_job(
             time.sleep(0.2)
     with pytest.raises(TopicBrokenError, match="re-created") as error:
         all_of_it()
-    assert error.value.exit_code == JobExitCode.TOPIC_BROKEN
+    assert error.value.exit_code == ExitCode.TOPIC_BROKEN
     assert "--accept-new-topic" in error.value.hint
     assert all_of_it(accept_new_topic=True)["broker-load"]["position"] == 1
     rows = duckdb.sql(f"select count(*), count(distinct topic_id) from read_parquet('{files}')").fetchall()

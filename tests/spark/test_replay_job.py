@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.jobs.replay import Wanted, refuse_differences, run
 from spark.plan import Missing
 from spark.replay_archive import archive_log
@@ -28,8 +28,8 @@ from statechannel.audit.engine import AuditQuestion, ExportSource, Read, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.export_file import read_export, write_export
 from statechannel.audit.export_line import ExportHeader
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
+from statechannel.errors import ExitCode
 from tests.spark.asking import no_bar
 from tests.spark.channel_frames import LogTopic, archived, frame_of, pieces, table_on
 from tests.twin import loggen
@@ -135,7 +135,7 @@ def test_an_archive_that_lacks_records_or_holds_some_twice_is_refused(session: A
         told = rf"lacks {run_of(offsets)} of partition {number} \({len(offsets)} records? of it missing"
         with pytest.raises(SparkJobError, match=told) as refused:
             check(lacking)
-        assert refused.value.exit_code == JobExitCode.TABLE_UNUSABLE
+        assert refused.value.exit_code == ExitCode.TABLE_UNUSABLE
 
     doubled = copy("doubled")
     twice = doubled / batches[2].relative_to(whole)
@@ -236,7 +236,7 @@ def test_verdicts_as_a_table_are_those_of_the_file(session: Any, tmp_path: Path)
     )
     with pytest.raises(SparkJobError, match="is there already") as refused:
         run(session, opened, Wanted(WANTS, out=str(out), tasks=2))
-    assert refused.value.exit_code == JobExitCode.TABLE_UNUSABLE
+    assert refused.value.exit_code == ExitCode.TABLE_UNUSABLE
 
 
 def test_an_archive_alone_does_not_say_how_many_partitions_there_are(session: Any, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from spark.errors import JobExitCode, SparkJobError, TableFormatError
+from spark.errors import SparkJobError, TableFormatError
 from spark.running import Work, run_query
+from statechannel.errors import ExitCode
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +68,7 @@ def test_any_other_error_names_what_was_wrong(session, tmp_path):
 
     with pytest.raises(SparkJobError, match="no such thing") as error:
         run_query(ticking(session, tmp_path, work := Work(failing, stop)), stop=stop, work=work)
-    assert error.value.exit_code == JobExitCode.SPARK_FAILED
+    assert error.value.exit_code == ExitCode.SPARK_FAILED
 
 
 def test_kafka_away_is_tried_again_and_then_said(session, tmp_path):
@@ -87,7 +88,7 @@ def test_kafka_away_is_tried_again_and_then_said(session, tmp_path):
 
     with pytest.raises(SparkJobError, match="Kafka does not answer") as error:
         run_query(start, stop=stop, retries=1, say=said.append)
-    assert error.value.exit_code == JobExitCode.KAFKA_AWAY
+    assert error.value.exit_code == ExitCode.KAFKA_AWAY
     assert len(starts) == 2
     assert len(said) == 1
 

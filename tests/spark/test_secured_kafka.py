@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.jobs.table_view import TableView, run
 from spark.streaming import Streaming
 from statechannel.embedded import BrokerOptions, KafkaServer
 from statechannel.embedded.ports import find_free
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from tests.spark.cluster_logs import pointer_of, write_log
 from tests.support.kafka_lanes import CLEANER_PROPERTIES
@@ -75,7 +76,7 @@ def test_a_job_reads_through_sasl_and_a_wrong_password_is_said(session, secured,
     )
     with pytest.raises(SparkJobError, match="refuses this client") as error:
         run(session, denied, TableView(str(tmp_path / "other-table")), threading.Event())
-    assert error.value.exit_code == JobExitCode.KAFKA_DENIED
+    assert error.value.exit_code == ExitCode.KAFKA_DENIED
     shown = capfd.readouterr()
     assert "wr0ng-one" not in shown.out + shown.err + str(error.value) + error.value.hint
 

@@ -6,9 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.session import open_session
 from statechannel.core.bundle import partition_of
+from statechannel.errors import ExitCode
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ def test_a_second_opening_gives_the_same_session(session):
 def test_a_setting_that_spark_refuses_is_one_clear_error(session):
     with pytest.raises(SparkJobError, match="Spark does not start") as error:
         open_session("another", conf={"spark.sql.shuffle.partitions": "many"})
-    assert error.value.exit_code == JobExitCode.SPARK_FAILED
+    assert error.value.exit_code == ExitCode.SPARK_FAILED
 
 
 def test_the_connector_is_there(session):

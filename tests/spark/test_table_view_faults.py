@@ -13,7 +13,6 @@ import psutil
 import pytest
 import structlog
 
-from spark.errors import JobExitCode
 from spark.jobs.table_view import main
 from spark.locks import only_job
 from statechannel.core.codec import newer_format
@@ -21,7 +20,7 @@ from statechannel.core.digest import digest
 from statechannel.core.inputs import RecordRead
 from statechannel.core.view import View
 from statechannel.embedded import KafkaServer
-from statechannel.errors import StateChannelError
+from statechannel.errors import ExitCode, StateChannelError
 from tests.spark.kafka_logs import WAIT_S, Job, LogInKafka, again, until
 from tests.support.clean_logs import clean_lines, vouching
 from tests.support.kafka_lanes import Kafka
@@ -92,7 +91,7 @@ def own_log() -> Iterator[None]:
 def test_two_jobs_on_one_checkpoint(kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with only_job("other", [tmp_path / "checkpoint"]):
         job = Job(None, LogInKafka(kafka.bootstrap_servers, "no-such"), tmp_path)  # type: ignore[arg-type]
-        assert main(arguments(job)) == JobExitCode.JOB_IN_USE
+        assert main(arguments(job)) == ExitCode.JOB_IN_USE
     assert "(job other)" in capsys.readouterr().err
     assert not (tmp_path / "table").exists()
 
@@ -108,9 +107,9 @@ def test_a_topic_that_was_made_anew_while_the_job_was_down(
     log.create()
     log.write(records)
     error = fails(job)
-    assert error.exit_code == JobExitCode.TOPIC_BROKEN
+    assert error.exit_code == ExitCode.TOPIC_BROKEN
     assert before["topic_id"] in str(error)
-    assert fails(again(job, tmp_path / "lost")).exit_code == JobExitCode.TOPIC_BROKEN
+    assert fails(again(job, tmp_path / "lost")).exit_code == ExitCode.TOPIC_BROKEN
     assert job.meta() == before
 
 
@@ -124,7 +123,7 @@ def test_a_topic_that_is_made_anew_beneath_the_job(
         log.delete()
         log.create()
         log.write(records)
-    assert [error.exit_code for error in ended] == [JobExitCode.TOPIC_BROKEN], ended
+    assert [error.exit_code for error in ended] == [ExitCode.TOPIC_BROKEN], ended
     assert sum(job.positions().values()) == 40
 
 
@@ -140,7 +139,7 @@ def test_a_head_that_was_trimmed(session: SparkSession, kafka: Kafka, topic_pref
     log.write([*records[40:], vouching(len(records)), vouching(len(records) + 1)])
     log.trim(0, 60)
     error = fails(job)
-    assert error.exit_code == JobExitCode.TOPIC_BROKEN
+    assert error.exit_code == ExitCode.TOPIC_BROKEN
     assert "offsets 40 to 59 were deleted" in str(error)
     accepts = replace(job, mine={"accept_lost_head": True})
     fresh = replace(accepts, folder=tmp_path / "fresh")
@@ -161,7 +160,7 @@ def test_a_newer_format(session: SparkSession, kafka: Kafka, topic_prefix: str, 
     job = Job(session, log, tmp_path)
     for _ in range(2):
         error = fails(job)
-        assert error.exit_code == JobExitCode.NEWER_FORMAT
+        assert error.exit_code == ExitCode.NEWER_FORMAT
         assert f"offset {stop.offset} of {log.name}-{stop.partition} " in str(error)
     job.check(records)
     assert job.positions()[stop.partition] == stop.offset
@@ -175,7 +174,7 @@ def test_kafka_away(session: SparkSession, own_kafka: KafkaServer, topic_prefix:
     job = Job(session, log, tmp_path, streaming={"kafka_properties": quick})
     with job.failing(retries=1) as ended:
         own_kafka.kill()
-    assert [error.exit_code for error in ended] == [JobExitCode.KAFKA_AWAY], ended
+    assert [error.exit_code for error in ended] == [ExitCode.KAFKA_AWAY], ended
     assert "tried 2 times" in str(ended[0])
     assert sum(job.positions().values()) == 60
 

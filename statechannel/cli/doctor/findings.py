@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statechannel.cli.doctor.facts import Facts
-from statechannel.cli.exit_codes import ExitCode
+from statechannel.errors import ExitCode
 
 
 class Severity(StrEnum):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from statechannel.runtime.exits import ExitCode, Stopped
+from statechannel.errors import ExitCode
+from statechannel.runtime.exits import Stopped
 from statechannel.runtime.host import EngineSurroundings
 from tests.support.lone_member import SilentLog, lone_host
 

@@ -15,10 +15,10 @@ from shedders.cli.rolling import Restart, RestartWish, progressed
 from shedders.live.policy_kinds import PolicyKind
 from shedders.live.policy_record import PolicyKey
 from shedders.live.policy_standing import Entry, Force, Standing
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import CommandError
 from statechannel.core.commands import Done, Outcome, Rejected, Unknown
 from statechannel.core.membership import Member
+from statechannel.errors import ExitCode
 from statechannel.runtime.request_record import Asked, Request
 
 RESTART = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

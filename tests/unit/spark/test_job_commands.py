@@ -9,9 +9,8 @@ import pytest
 
 from spark import session
 from spark.cli import main
-from spark.errors import JobExitCode
-from statechannel.cli.exit_codes import ExitCode
 from statechannel.cli.failures import guarded
+from statechannel.errors import ExitCode
 from tests.support.waits import WAIT_S
 from tests.unit.spark import tiny_job
 
@@ -63,7 +62,7 @@ def test_limits_and_available_now(call):
 
 def test_a_job_is_also_a_program(capsys):
     assert tiny_job.main(list(TINY)) == 3
-    assert tiny_job.main([*TINY, "--broken"]) == JobExitCode.TABLE_UNUSABLE
+    assert tiny_job.main([*TINY, "--broken"]) == ExitCode.TABLE_UNUSABLE
     assert capsys.readouterr().err.startswith("error: my-table cannot be used: it is broken\nhint: ")
 
 
@@ -83,7 +82,7 @@ def test_a_job_that_there_is_not(call):
 
 def test_a_broken_job_breaks_no_other(call):
     code, _, err = call("run", "gone")
-    assert code == JobExitCode.SPARK_FAILED
+    assert code == ExitCode.SPARK_FAILED
     assert "`gone` (no.such.job:app) cannot be loaded" in err
     code, out, _ = call("run", "--help")
     assert code == ExitCode.OK
@@ -105,7 +104,7 @@ def test_without_spark_it_says_what_to_install(call, monkeypatch):
     found = session.util.find_spec
     monkeypatch.setattr(session.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
     code, _, err = call("run", "gone")
-    assert code == JobExitCode.SPARK_MISSING
+    assert code == ExitCode.SPARK_MISSING
     assert "need pyspark, not installed" in err
     assert "statechannel[spark]" in err
     assert "Traceback" not in err
@@ -126,8 +125,3 @@ def test_help_and_list_load_no_spark():
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     assert "cannot be loaded" not in done.stdout
-
-
-def test_exit_codes_are_those_of_the_command():
-    known = {int(code): code.name for code in ExitCode}
-    assert {int(code): code.name for code in JobExitCode} == {int(code): known[int(code)] for code in JobExitCode}

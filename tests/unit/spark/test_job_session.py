@@ -2,9 +2,10 @@
 
 import pytest
 
-from spark.errors import JobExitCode, SparkJobError, TableFormatError
+from spark.errors import SparkJobError, TableFormatError
 from spark.job_session import refuse_foreign
 from spark.locks import apart, only_job
+from statechannel.errors import ExitCode
 
 
 @pytest.mark.parametrize(("checkpoint", "table"), [("a/t", "a/t"), ("a/t/c", "a/t"), ("a/t", "file:{here}/a/t/view/")])
@@ -25,7 +26,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SparkJobError, match="cannot be used") as error, only_job("j", [tmp_path / "file" / "table"]):
         pass
-    assert error.value.exit_code == JobExitCode.TABLE_UNUSABLE
+    assert error.value.exit_code == ExitCode.TABLE_UNUSABLE
 
 
 def test_a_table_of_another_job_is_refused(tmp_path):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from spark.errors import JobExitCode
 from spark.locks import JobInUseError, lock_file, only_job
+from statechannel.errors import ExitCode
 from tests.support.waits import WAIT_S
 
 HOLDER = """
@@ -38,7 +38,7 @@ def test_the_second_job_is_told_who_is_first_and_gets_in_when_that_one_is_killed
     told = rf"{name} is in use by process {holder.pid} on .*\(job other\)"
     with pytest.raises(JobInUseError, match=told) as error, only_job("mine", [tmp_path / name]):
         pytest.fail("two jobs on one folder")
-    assert error.value.exit_code == JobExitCode.JOB_IN_USE
+    assert error.value.exit_code == ExitCode.JOB_IN_USE
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(WAIT_S)
     with only_job("mine", [tmp_path / name]):

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from spark import session
-from spark.errors import JobExitCode, SparkJobError
+from spark.errors import SparkJobError
 from spark.load_options import LoadViewsOptions
 from spark.session import check_installed, settings_for
 from spark.streaming import Streaming
 from statechannel.audit.engine import AuditQuestion, LiveSource
+from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 
 JARS = (Path("/jars/one.jar"), Path("/jars/two.jar"))
@@ -52,7 +53,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch):
     monkeypatch.setattr(session.util, "find_spec", lambda name: None if name == "pyspark" else found(name))
     with pytest.raises(SparkJobError, match="need pyspark, not installed") as error:
         check_installed()
-    assert error.value.exit_code == JobExitCode.SPARK_MISSING
+    assert error.value.exit_code == ExitCode.SPARK_MISSING
     assert "statechannel[spark]" in error.value.hint
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from spark.errors import JobExitCode, TableChangedError, TableFormatError
+from spark.errors import TableChangedError, TableFormatError
 from spark.store import Folder, Pointer, SnapshotStore
+from statechannel.errors import ExitCode
 
 
 def publish(store: SnapshotStore, base: Pointer | None, text: str = "x") -> Pointer:
@@ -38,7 +39,7 @@ def test_two_writers_on_one_table(store, stale):
     newest = publish(store, first)
     with pytest.raises(TableChangedError) as caught:
         store.publish(None if stale == "none" else first, {})
-    assert caught.value.exit_code == JobExitCode.JOB_IN_USE
+    assert caught.value.exit_code == ExitCode.JOB_IN_USE
     assert store.latest() == newest
 
 
@@ -106,7 +107,7 @@ def test_a_pointer_that_is_none(store, content):
     (store.root / "LATEST").write(content)
     with pytest.raises(TableFormatError) as caught:
         store.latest()
-    assert caught.value.exit_code == JobExitCode.TABLE_UNUSABLE
+    assert caught.value.exit_code == ExitCode.TABLE_UNUSABLE
 
 
 @pytest.mark.parametrize("name", ["plain", "with blank", "with%20percent", "ümlaut", "a#b?c"])
