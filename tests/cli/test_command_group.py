@@ -15,7 +15,6 @@ from statechannel.cli import main
 from statechannel.cli.failures import CommandError, guarded
 from statechannel.cli.output import cell, print_json
 from statechannel.errors import ExitCode
-from statechannel.settings.errors import BAD_SETTINGS
 from tests.support.broker_cluster import COMMAND
 from tests.support.waits import WAIT_S
 
@@ -152,7 +151,7 @@ def test_a_variable_that_is_no_text_is_named_and_not_told(
             patched.setenv(name, "secret\udcff:1")
             for command in (["status"], ["kafka", "status"]):
                 result = run(*command, "--output", "json")
-                assert result.exit_code == BAD_SETTINGS
+                assert result.exit_code == ExitCode.BAD_SETTINGS
                 assert json.loads(result.stdout)["error"] == f"the environment: {name} is not valid UTF-8"
             result = run("doctor", "--output", "json")
             assert result.exit_code == ExitCode.DOCTOR_CRITICAL
