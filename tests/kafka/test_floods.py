@@ -55,7 +55,7 @@ def test_lookups_of_what_does_not_exist(ground: Ground) -> None:
 
 
 def test_requests_of_the_command_line(ground: Ground) -> None:
-    assert again(ground, floods.through_the_topic, 4_000) == {"not-found": 4_000}
+    assert again(ground, floods.through_the_topic, 4_000) == {"not-found unknown-namespace": 4_000}
 
 
 def test_records_of_nearly_a_megabyte(ground: Ground) -> None:
