@@ -30,7 +30,7 @@ async def created(channel: StateChannel, namespace: str, bundles: int, timeout_s
             outcome = await ticket.outcome(timeout_s)
             if isinstance(outcome, Done):
                 return ticket
-            assert outcome.reason == "safe-mode", outcome
+            assert outcome.reason in ("safe-mode", "settling-mode"), outcome  # one follows the other
             await asyncio.sleep(0.1)
 
 
