@@ -1,6 +1,6 @@
-"""From what brokers tell of one minute to the load of each partition, by the formulas of partitions-samples.md. Pure.
+"""The load of each partition from the measurements of one minute, by the formulas of partitions-samples.md. Pure.
 
-Kafka tells log sizes by partition, traffic by topic and broker, and CPU by broker. The document (section 2):
+Kafka reports log sizes by partition, traffic by topic and broker, and CPU by broker. The formulas:
 
 * bytes in and out of a partition: the broker's rate of the topic, divided evenly by the leaders of the topic that it holds;
 * CPU share of a partition: `cpu * partition in / (broker in * 3 + replication in)`;

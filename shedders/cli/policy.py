@@ -54,7 +54,7 @@ def set_(
     force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Write a policy; every broker goes by it within a second.
+    """Write a policy; every broker applies it within one second.
 
     With --until it is an override: it lies over the standing policy of that name until then, and leaves it as it is.
     """

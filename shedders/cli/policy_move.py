@@ -65,7 +65,7 @@ def import_policies(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Lay down the policies of a file that are not there yet; none that is there already is changed."""
+    """Write the policies of a file that do not exist yet; existing policies are not changed."""
     wanted = _read(file)
     connection = connect()
     at_ms = now_ms()

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-"""So begins the reason of each move on the channel."""
-
 LOOK_S = 0.2
 """How often it is looked whether this broker leads."""
 

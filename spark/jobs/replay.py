@@ -104,7 +104,7 @@ def replay(
     ] = None,
     conf: SparkConf = None,
 ) -> None:
-    """Judge a log anew: the audit's answer as JSON, verdicts as a table; an archive's verdicts are compared."""
+    """Judge a log again: the audit's answer as JSON, verdicts as a table; an archive's verdicts are compared."""
     ranged = from_offsets is not None or to_offsets is not None
     named = {"--archive": archive, "--file": file, "--bootstrap-servers": bootstrap_servers}
     given = [option for option, value in named.items() if value is not None]

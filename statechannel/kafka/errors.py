@@ -45,7 +45,7 @@ class KafkaUnavailableError(KafkaAdapterError):
 
     @classmethod
     def silent(cls, silence: str, *, hint: str) -> KafkaUnavailableError:
-        """Kafka did not answer, for so long or while doing this."""
+        """Kafka did not answer. `silence`: for how long, or during which request."""
         return cls(f"Kafka did not answer {silence}", hint=hint, silence=silence)
 
     def at(self, address: str, *, hint: str) -> KafkaUnavailableError:

@@ -52,18 +52,14 @@ class Patcher:
 
 
 def _takes_arguments_of(bent: Callable[..., Any], original: Callable[..., Any]) -> bool:
-    theirs, ours = signature(original).parameters.values(), signature(bent).parameters.values()
-    passed = sum(parameter.kind in _POSITIONAL for parameter in theirs)
-    taken = sum(parameter.kind in _POSITIONAL for parameter in ours)
-    needed = sum(parameter.kind in _POSITIONAL and parameter.default is Parameter.empty for parameter in ours)
-    any_number = any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in ours)
-    named = {parameter.name for parameter in theirs if parameter.kind is Parameter.KEYWORD_ONLY}
-    any_name = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in ours)
-    return (
-        needed <= passed
-        and (passed <= taken or any_number)
-        and (any_name or named <= {parameter.name for parameter in ours})
-    )
+    parameters = signature(original).parameters.values()
+    positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+    named = {parameter.name: parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY}
+    try:
+        signature(bent).bind(*positional, **named)
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,27 @@ def reactions() -> str:
     return table(head, body)
 
 
+SELECTED = (
+    "transfer with",
+    "assignment storm",
+    "kill -9",
+    "Kafka away",
+    "memory of",
+    "one decision",
+    "balance:",
+    "replay of",
+)
+"""Beginnings of the rows of performance.md that the README shows."""
+
+
+def selected_figures() -> str:
+    """Some rows of the table of measurements, with links that lead from the README."""
+    page = (ROOT / "design/performance.md").read_text(encoding="utf-8").splitlines()
+    head = page.index("| what | here | for comparison | command |")
+    rows = [line for line in page[head + 2 :] if line.startswith(tuple(f"| {name}" for name in SELECTED))]
+    return "\n".join([*page[head : head + 2], *rows]).replace("](", "](design/")
+
+
 def registry_record() -> str:
     """A registry record as the engine writes it."""
     return "```json\n" + json.dumps(_registry_example(), indent=2) + "\n```"
@@ -278,6 +299,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "moves": moves,
     "forced": forced,
     "verdicts": verdicts,
+    "selected-figures": selected_figures,
     "record-fields": record_blocks.fields,
     "record-examples": record_blocks.examples,
     "record-limits": record_blocks.limits,

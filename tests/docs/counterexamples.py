@@ -159,7 +159,7 @@ class Readings(NamedTuple):
 
     Attributes:
         verdicts: Of each record, for the reader of the whole log.
-        in_debt: Whether it holds any key in debt at the end: then no heartbeat is clean, and nobody joins.
+        in_debt: Whether it holds any key in debt at the end: then no heartbeat is clean, and no join completes.
         accepted, joined: The state of the bundle for the one and for the other; None: it does not exist.
         agree: Whether all their accepted states are equal.
     """
