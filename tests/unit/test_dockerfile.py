@@ -61,6 +61,7 @@ def test_all_that_the_wheel_is_made_of_is_copied() -> None:
 
 def test_packages_are_pinned_by_hash() -> None:
     [install] = [line for line in arguments("RUN") if "--require-hashes" in line]
+    assert "--no-deps" in install.split()
     files = re.findall(r"-r (\S+)", install)
     assert set(files) == {"requirements.txt", "requirements-build.txt", "requirements-spark.txt"}
     for name in files:
@@ -102,3 +103,11 @@ def test_java_is_new_enough_and_nobody_is_root() -> None:
     assert "useradd --system --create-home --uid 10001 statechannel" in TEXT
     assert arguments("ENTRYPOINT") == ['["statechannel"]']
     assert "statechannel" in PROJECT["project"]["scripts"]
+
+
+@pytest.mark.parametrize("name", ["Makefile", "Dockerfile", "design/spark-cluster.md"])
+def test_an_installation_by_hash_resolves_nothing(name: str) -> None:
+    # Old versions of pip take the newest release of a package that is required with an extra, whatever the file pins.
+    installs = [line for line in (ROOT / name).read_text().splitlines() if "--require-hashes" in line]
+    assert installs
+    assert all("--no-deps" in line for line in installs)
